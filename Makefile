@@ -1,0 +1,52 @@
+# The project's commands. `make lab` and `make test` need Python 3.11+, make, Java 17+ and PyPI, nothing else.
+PYTHON ?= python3
+VENV   := .venv
+BIN    := $(VENV)/bin
+READY  := $(VENV)/.ready
+PYTEST := $(BIN)/python -m pytest
+
+.PHONY: help lab test check format bench soak lock clean java-hint
+.DEFAULT_GOAL := help
+
+help:  ## list the commands
+	@awk -F':.*## ' '/^[a-z-]+:.*## /{printf "  make %-8s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
+
+# The stamp is newer than both files after an install, so a second `make` installs nothing.
+$(READY): pyproject.toml constraints.txt
+	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' || \
+	  { echo "rafka-lab needs Python 3.11 or newer; '$(PYTHON)' is `$(PYTHON) --version 2>&1`. Install one and run: make PYTHON=python3.11 ..." >&2; exit 1; }
+	$(PYTHON) -m venv $(VENV)
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt -e '.[dev]'
+	@touch $@
+
+lab: $(READY) java-hint  ## set up and open JupyterLab on notebooks/
+	$(BIN)/jupyter lab --notebook-dir=notebooks $(LAB_ARGS)
+
+test: $(READY)  ## set up and run the whole test suite
+	HYPOTHESIS_PROFILE=$${HYPOTHESIS_PROFILE:-ci} $(PYTEST) -m 'not soak' $(ARGS)
+
+check: $(READY)  ## formatting, lint, types, import contracts
+	$(BIN)/ruff format --check .
+	$(BIN)/ruff check .
+	$(BIN)/mypy
+	$(BIN)/lint-imports
+
+format: $(READY)  ## rewrite the sources in the project's format
+	$(BIN)/ruff format .
+	$(BIN)/ruff check --fix .
+
+bench: $(READY)  ## the benchmarks, as ratios within one run
+	$(BIN)/python -m bench $(ARGS)
+
+soak: $(READY)  ## the long randomised runs
+	HYPOTHESIS_PROFILE=soak $(PYTEST) -m soak --timeout 7200 $(ARGS)
+
+lock:  ## pin the newest versions that pyproject.toml allows into constraints.txt
+	$(PYTHON) .ci/lock.py
+
+clean:  ## remove the environment and caches
+	rm -rf $(VENV) .pytest_cache .mypy_cache .ruff_cache .hypothesis
+
+# Only the Spark part needs Java, so its absence is a hint and not an error.
+java-hint:
+	@$(BIN)/python -c 'from rafka_lab.java import hint; hint()'

@@ -1,0 +1,326 @@
+"""The calling side of one link: request ids, lanes, bytes in flight, deadlines, answers.
+
+Theory of operation. A call is admitted when the bytes in flight allow it; until then it waits in one FIFO
+queue,
+and it is put on its stream at the very moment it is admitted, so the order of calls is the order on the wire.
+The caller waits on a future of its own: giving up drops the future and nothing else. The credit of a call
+comes
+back with its answer, and there is always one: the peer answers by the deadline that travels with the call.
+
+A lane is a number between 1 and 65535 that the key hashes to; it names a stream, and the peer starts the
+calls
+of a lane in order. Two keys with the same number share an order, which is stricter than asked and does no
+harm,
+and there is no table that could grow. A body over 16 KB does not travel in the lane's stream: its frame goes
+there (and keeps the place in the order), its bytes go in 64 KB chunks on the bulk stream, and the peer holds
+the
+lane's later calls until they are whole. So a large body delays its own lane only.
+
+Request ids: the low byte is the channel (a lane stream or a slot for single-use streams), the rest counts up
+within the channel. The peer refuses an id that is not above the channel's last: a replay.
+"""
+
+import asyncio
+from collections import deque
+from collections.abc import Hashable
+
+from opentelemetry.trace import Span, SpanContext
+
+from nodes.mesh import spans
+from nodes.mesh.errors import (
+    CallTimeoutError,
+    MalformedError,
+    MeshError,
+    PayloadTooLargeError,
+    PeerDownError,
+    RemoteError,
+    Status,
+)
+from nodes.mesh.frames import (
+    INLINE_BYTES,
+    MAX_BODY_BYTES,
+    TAG_BODY,
+    TAG_LANE,
+    TAG_SINGLE,
+    Frame,
+    FrameDecoder,
+    UnknownFrame,
+    encode_frame,
+)
+from nodes.mesh.messages import Body, BodyChunk, Chunked, Inline, KafkaOp, KafkaOpResponse
+from nodes.mesh.postcard import Buffer, codec
+from nodes.mesh.quic import Connection, Stream, StreamLostError
+from nodes.mesh.roster import NodeRecord, Roster
+from nodes.mesh.settings import Settings
+from nodes.mesh.streams import Assembly, BulkWriter, FrameWriter, Transfer, read_frames
+
+Payload = Buffer | list[Buffer]
+# Asks for a stream of its own (tag 0x11): no order, no batching, nothing shared with other calls.
+SINGLE_USE = object()
+UNORDERED_LANE = 0
+_LANES = 0xFFFF
+CHANNEL_BITS = 8
+# A small answer is copied out of the read buffer, so that a caller who keeps it does not keep 64 KB.
+COPY_BYTES = 4 * 1024
+_OP = codec(KafkaOp)
+_RESPONSE = codec(KafkaOpResponse)
+_BODY = codec(Body)
+
+
+class Call:
+    """One call on its way. `answer` is the caller's; all else belongs to the calling side."""
+
+    __slots__ = (
+        "answer", "assembly", "buffers", "deadline", "header", "lane", "op_code", "org_id", "request_id",
+        "response",
+        "size", "span", "transfer",
+    )  # fmt: skip
+
+    def __init__(self, op_code: int, org_id: int, buffers: list[Buffer], lane: int | None, deadline: float) -> None:
+        self.op_code = op_code
+        self.org_id = org_id
+        self.buffers = buffers
+        self.size = sum(map(len, buffers))
+        self.lane = lane  # None: a stream of its own
+        self.deadline = deadline
+        self.answer: asyncio.Future[memoryview] = asyncio.get_running_loop().create_future()
+        self.request_id = 0
+        self.header = b""
+        self.span: Span | None = None
+        self.transfer: Transfer | None = None
+        self.assembly: Assembly | None = None
+        self.response: KafkaOpResponse | None = None
+
+
+def lane_number(key: Hashable) -> int:
+    """The lane of a key; None means unordered."""
+    return UNORDERED_LANE if key is None else 1 + hash(key) % _LANES
+
+
+class CallingSide:
+    """All calls of this node to one peer over one connection."""
+
+    def __init__(self, connection: Connection, record: NodeRecord, roster: Roster, settings: Settings) -> None:
+        self._connection = connection
+        self._record = record
+        self._counters = roster.counters
+        self._settings = settings
+        self._loop = asyncio.get_running_loop()
+        self._calls: dict[int, Call] = {}
+        self._waiting: deque[Call] = deque()
+        self._bytes = 0
+        self._lanes = [FrameWriter(record) for _ in range(settings.lane_streams)]
+        self._bulk = BulkWriter(record)
+        self._free_slots = deque(range(settings.lane_streams, settings.lane_streams + settings.single_streams))
+        self._sequence = 0
+        self._tasks: set[asyncio.Task[None]] = set()
+        self._down: MeshError | None = None
+
+    async def open(self) -> None:
+        """Opens the lane streams and the bulk stream."""
+        for writer in (*self._lanes, self._bulk):
+            stream = await self._connection.open_stream()
+            writer.attach(stream)
+            self._spawn(self._read(stream))
+        self._bulk.open()
+
+    async def call(
+        self,
+        op_code: int,
+        org_id: int,
+        payload: Payload,
+        *,
+        lane: Hashable,
+        timeout: float,
+        trace: SpanContext | None,
+    ) -> memoryview:
+        """The peer's answer, or the error that it or the way to it gave."""
+        if self._down is not None:
+            raise PeerDownError(str(self._down), peer=self._record.node_id)
+        buffers = payload if isinstance(payload, list) else [payload]
+        number = None if lane is SINGLE_USE else lane_number(lane)
+        call = Call(op_code, org_id, buffers, number, self._loop.time() + timeout)
+        if call.size > MAX_BODY_BYTES:
+            raise PayloadTooLargeError(
+                f"a body of {call.size} bytes for op {op_code:#04x}; the mesh carries {MAX_BODY_BYTES}",
+                peer=self._record.node_id,
+            )
+        call.span, call.header = spans.start_sent(trace, op_code, org_id)
+        timer = self._loop.call_at(call.deadline, self._time_out, call, timeout)
+        self._record.calls_made += 1
+        self._waiting.append(call)
+        self._admit()
+        try:
+            return await call.answer
+        except MeshError:
+            self._record.calls_failed += 1
+            raise
+        finally:
+            timer.cancel()
+            self._leave(call)
+
+    def fail(self, error: MeshError) -> None:
+        """The link is gone: every caller hears it now."""
+        self._down = error
+        sent, waiting = list(self._calls.values()), list(self._waiting)
+        self._calls.clear()
+        self._waiting.clear()
+        for call in (*sent, *waiting):
+            if not call.answer.done():
+                fate = "was sent, its outcome is unknown" if call.request_id else "was not sent"
+                message = f"{error}; op {call.op_code:#04x} {fate}"
+                call.answer.set_exception(PeerDownError(message, peer=self._record.node_id, sent=call.request_id != 0))
+        for writer in (*self._lanes, self._bulk):
+            writer.stop()
+        for task in self._tasks:
+            task.cancel()
+
+    def _leave(self, call: Call) -> None:
+        """The caller goes, with or without an answer: what is left of its body need not travel."""
+        if call.transfer is not None and not call.transfer.done:
+            call.transfer.aborted = True
+        if call.span is not None:
+            failed = call.answer.cancelled() or call.answer.exception() is not None
+            spans.end(call.span, "no answer" if failed else "")
+
+    def _time_out(self, call: Call, timeout: float) -> None:
+        if not call.answer.done():
+            call.answer.set_exception(
+                CallTimeoutError(
+                    f"no answer from {self._record.node_id[:10]} to op {call.op_code:#04x} within {timeout:g} s",
+                    peer=self._record.node_id,
+                )
+            )
+
+    def _admit(self) -> None:
+        """Sends waiting calls, first come first served, while the limits allow it."""
+        settings = self._settings
+        while self._waiting:
+            call = self._waiting[0]
+            if call.answer.done():
+                self._waiting.popleft()
+                continue
+            over = self._bytes and self._bytes + call.size > settings.bytes_in_flight
+            if over or len(self._calls) >= settings.calls_in_flight:
+                return
+            if call.lane is None and not self._free_slots:
+                return
+            self._waiting.popleft()
+            self._bytes += call.size
+            self._send(call)
+
+    def _send(self, call: Call) -> None:
+        channel = self._free_slots.popleft() if call.lane is None else call.lane % len(self._lanes)
+        self._sequence += 1
+        call.request_id = self._sequence << CHANNEL_BITS | channel
+        self._calls[call.request_id] = call
+        if call.span is not None:
+            spans.request_sent(call.span, call.request_id)
+        chunked = call.lane is not None and call.size > INLINE_BYTES
+        left = max(1, int((call.deadline - self._loop.time()) * 1000))
+        op = KafkaOp(
+            call.op_code,
+            call.request_id,
+            call.org_id,
+            call.lane or UNORDERED_LANE,
+            min(left, 0xFFFFFFFF),
+            Chunked(call.size) if chunked else Inline(call.buffers),
+        )
+        if call.lane is None:
+            self._spawn(self._single(call, encode_frame(TAG_SINGLE, call.header, _OP.parts(op))))
+        else:
+            self._lanes[channel].send(encode_frame(TAG_LANE, call.header, _OP.parts(op)))
+        if chunked:
+            call.transfer = Transfer(call.request_id, call.buffers)
+            self._bulk.send(call.transfer)
+        call.buffers = []
+
+    async def _single(self, call: Call, frame: list[Buffer]) -> None:
+        """One call on a stream of its own. Runs on when the caller has gone, so the stream is never lost."""
+        try:
+            stream = await self._connection.open_stream()
+            await stream.write(frame)
+            await stream.finish()
+            await self._read(stream)
+        except StreamLostError as error:
+            self._lose(call, str(error))
+        self._lose(call, "the peer ended the stream without an answer")
+
+    def _lose(self, call: Call, why: str) -> None:
+        if self._calls.pop(call.request_id, None) is None:
+            return
+        self._release(call)
+        if not call.answer.done():
+            message = f"op {call.op_code:#04x} got no answer: {why}"
+            call.answer.set_exception(PeerDownError(message, peer=self._record.node_id, sent=True))
+
+    async def _read(self, stream: Stream) -> None:
+        try:
+            await read_frames(stream, self._record, self._on_frame, FrameDecoder())
+        except MalformedError:
+            self._counters["malformed"] += 1
+            self._connection.close(400, "malformed answer")
+
+    def _on_frame(self, frame: Frame | UnknownFrame) -> None:
+        if isinstance(frame, UnknownFrame):
+            self._counters["unsupported_tag"] += 1
+            spans.unsupported_tag(frame.header, frame.tag, frame.length, self._record.node_id)
+        elif frame.tag == TAG_BODY:
+            self._on_body(_BODY.decode(frame.body))
+        else:
+            self._on_response(frame.header, _RESPONSE.decode(frame.body))
+
+    def _on_response(self, header: bytes, response: KafkaOpResponse) -> None:
+        call = self._calls.get(response.request_id)
+        if call is None or call.response is not None:
+            self._counters["stray"] += 1
+            return
+        call.response = response
+        if call.span is not None:
+            spans.ack_received(call.span, header, call.op_code, call.org_id, call.request_id)
+        payload = response.payload
+        if isinstance(payload, Inline):
+            assert isinstance(payload.data, memoryview)
+            data = payload.data
+            self._finish(call, memoryview(bytes(data)) if len(data) <= COPY_BYTES else data)
+        else:
+            call.assembly = call.assembly or Assembly()
+            call.assembly.length = payload.length
+            self._finish_assembly(call, call.assembly)
+
+    def _on_body(self, body: Body) -> None:
+        piece = body.piece
+        call = self._calls.get(piece.request_id)
+        if call is None or not isinstance(piece, BodyChunk):
+            self._counters["stray"] += 1
+            return
+        call.assembly = call.assembly or Assembly()
+        call.assembly.add(piece, MAX_BODY_BYTES)
+        self._finish_assembly(call, call.assembly)
+
+    def _finish_assembly(self, call: Call, assembly: Assembly) -> None:
+        if assembly.complete:
+            self._finish(call, assembly.join())
+
+    def _finish(self, call: Call, data: memoryview) -> None:
+        del self._calls[call.request_id]
+        self._release(call)
+        answer, response = call.answer, call.response
+        if answer.done() or response is None:
+            return
+        if response.status == Status.OK:
+            answer.set_result(data)
+        else:
+            answer.set_exception(RemoteError(response.message, code=response.status, peer=self._record.node_id))
+
+    def _release(self, call: Call) -> None:
+        self._bytes -= call.size
+        if call.lane is None:
+            self._free_slots.append(call.request_id & (1 << CHANNEL_BITS) - 1)
+        if self._waiting:
+            self._admit()
+
+    def _spawn(self, coroutine: object) -> None:
+        task: asyncio.Task[None] = self._loop.create_task(coroutine)  # type: ignore[arg-type]
+        self._tasks.add(task)
+        task.add_done_callback(self._tasks.discard)

@@ -1,0 +1,293 @@
+"""The serving side of one link: admits calls, keeps the order of lanes, runs handlers, answers.
+
+A lane's calls are started in the order they came: each start is a task, and tasks start in the order they
+were
+made, so the code of a handler up to its first await runs in that order too. A call whose body is still on its
+way holds its lane (and no other). A handler is never cancelled by a deadline or a caller that went: at the
+deadline the caller gets its answer, the handler runs on, and what it returns is dropped. A write that was
+begun
+is finished.
+"""
+
+import asyncio
+import logging
+from collections import deque
+from collections.abc import Awaitable, Callable
+
+from opentelemetry.trace import Span
+
+from nodes.mesh import spans
+from nodes.mesh.calls import CHANNEL_BITS, UNORDERED_LANE, Payload
+from nodes.mesh.errors import HandlerError, MalformedError, Status
+from nodes.mesh.frames import (
+    INLINE_BYTES,
+    MAX_BODY_BYTES,
+    NO_TRACE,
+    TAG_BODY,
+    TAG_LANE,
+    TAG_SINGLE,
+    Frame,
+    FrameDecoder,
+    UnknownFrame,
+    encode_frame,
+    is_sampled,
+)
+from nodes.mesh.messages import Body, BodyAborted, BodyChunk, Chunked, Inline, KafkaOp, KafkaOpResponse
+from nodes.mesh.postcard import codec
+from nodes.mesh.quic import Stream
+from nodes.mesh.roster import NodeRecord, Roster
+from nodes.mesh.settings import Settings
+from nodes.mesh.streams import Assembly, BulkWriter, FrameWriter, Transfer, read_frames
+
+log = logging.getLogger(__name__)
+
+# A peer that announces bodies and never sends them may hold at most this many places.
+MAX_ASSEMBLIES = 4096
+_STOP_CODE = 400
+_OP = codec(KafkaOp)
+_RESPONSE = codec(KafkaOpResponse)
+_BODY = codec(Body)
+
+
+class KafkaCall:
+    """What a handler gets. `payload` is a view that is valid as long as the handler keeps it."""
+
+    __slots__ = (
+        "answered", "assembly", "deadline", "header", "op_code", "org_id", "payload", "peer", "reply",
+        "request_id",
+        "single", "span",
+    )  # fmt: skip
+
+    def __init__(
+        self, op: KafkaOp, peer: str, header: bytes, deadline: float, reply: FrameWriter, single: bool
+    ) -> None:
+        self.op_code = op.op_code
+        self.org_id = op.org_id
+        self.request_id = op.request_id
+        self.peer = peer
+        self.header = header  # the 32-byte trace header, for those who store or pass on the trace id
+        self.deadline = deadline  # in the event loop's time
+        self.payload = memoryview(b"")
+        self.reply = reply
+        self.single = single
+        self.answered = False
+        self.assembly: Assembly | None = None
+        self.span: Span | None = None
+
+
+Handler = Callable[[KafkaCall], Awaitable[Payload]]
+
+
+class ServingSide:
+    """All calls of one peer to this node over one connection."""
+
+    def __init__(self, handlers: dict[int, Handler], record: NodeRecord, roster: Roster, settings: Settings) -> None:
+        self._handlers = handlers
+        self._record = record
+        self._counters = roster.counters
+        self._settings = settings
+        self._loop = asyncio.get_running_loop()
+        self._last_ids = [0] * (1 << CHANNEL_BITS)
+        self._running: dict[int, KafkaCall] = {}
+        self._tasks: set[asyncio.Task[None]] = set()
+        self._assemblies: dict[int, Assembly] = {}
+        self._held: dict[int, deque[KafkaCall]] = {}  # lanes whose first call waits for its body
+        self._lane_of: dict[int, int] = {}  # of calls whose bodies are on their way
+        self._bulk = BulkWriter(record)
+        self._writers: set[FrameWriter] = set()
+        self.closing = False
+
+    async def serve_stream(self, stream: Stream) -> None:
+        """Reads one stream that the peer opened, to its end."""
+        writer = FrameWriter(self._record)
+        self._writers.add(writer)
+        try:
+            await read_frames(stream, self._record, lambda frame: self._on_frame(frame, stream, writer), FrameDecoder())
+        except MalformedError as error:
+            self._counters["malformed"] += 1
+            log.warning("a stream of %s is given up: %s", self._record.node_id[:10], error)
+            writer.stop()
+            await stream.abandon(_STOP_CODE)
+        finally:
+            self._writers.discard(writer)
+
+    def sweep(self) -> None:
+        """Answers the calls whose deadline has passed."""
+        now = self._loop.time()
+        for call in [call for call in self._running.values() if call.deadline <= now]:
+            self._answer(call, Status.DEADLINE, "the deadline passed while the handler was at work")
+
+    def stop(self) -> None:
+        """The link is gone: answers have nowhere to go. Handlers at work run to their end."""
+        for writer in (*self._writers, self._bulk):
+            writer.stop()
+        self._assemblies.clear()
+        self._held.clear()
+
+    async def drain(self, grace: float) -> None:
+        """Takes no more calls and waits for the handlers at work, then cancels them."""
+        self.closing = True
+        if self._tasks:
+            await asyncio.wait(self._tasks, timeout=grace)
+        for task in self._tasks:
+            task.cancel()
+
+    def _on_frame(self, frame: Frame | UnknownFrame, stream: Stream, writer: FrameWriter) -> None:
+        if isinstance(frame, UnknownFrame):
+            self._counters["unsupported_tag"] += 1
+            spans.unsupported_tag(frame.header, frame.tag, frame.length, self._record.node_id)
+        elif frame.tag == TAG_LANE or frame.tag == TAG_SINGLE:
+            writer.attach(stream)
+            self._on_op(frame, writer)
+        elif frame.tag == TAG_BODY:
+            self._bulk.attach(stream)
+            self._on_body(_BODY.decode(frame.body))
+        else:
+            raise MalformedError("a control frame on a stream that is not the control stream")
+
+    def _on_op(self, frame: Frame, reply: FrameWriter) -> None:
+        op = _OP.decode(frame.body)
+        deadline = self._loop.time() + op.timeout_ms / 1000
+        call = KafkaCall(op, self._record.node_id, frame.header, deadline, reply, frame.tag == TAG_SINGLE)
+        channel = op.request_id & (1 << CHANNEL_BITS) - 1
+        if op.request_id <= self._last_ids[channel]:
+            self._counters["replayed"] += 1
+            log.warning("%s sent request %d again; not executed", self._record.node_id[:10], op.request_id)
+            return
+        self._last_ids[channel] = op.request_id
+        refusal = self._refusal(op)
+        if refusal is not None:
+            self._answer(call, *refusal)
+        if isinstance(op.payload, Inline):
+            assert isinstance(op.payload.data, memoryview)
+            call.payload = op.payload.data
+        elif call.single:
+            raise MalformedError("a chunked body on a single-use stream")
+        else:
+            self._expect(call, op.payload.length)
+        self._line_up(call, op.lane)
+
+    def _refusal(self, op: KafkaOp) -> tuple[Status, str] | None:
+        if self.closing:
+            return Status.CLOSING, "the node is shutting down; try another one or later"
+        if op.op_code not in self._handlers:
+            return Status.NO_HANDLER, f"op {op.op_code:#04x} has no handler on this node"
+        if len(self._running) >= self._settings.handlers or len(self._assemblies) >= MAX_ASSEMBLIES:
+            return Status.BUSY, f"{len(self._running)} calls of this peer are at work; send fewer at a time"
+        return None
+
+    def _expect(self, call: KafkaCall, length: int) -> None:
+        assembly = self._assemblies.setdefault(call.request_id, Assembly())
+        call.assembly = assembly
+        if length > MAX_BODY_BYTES:
+            self._answer(call, Status.TOO_LARGE, f"a body of {length} bytes; the limit is {MAX_BODY_BYTES}")
+        assembly.length = length
+        if assembly.aborted or assembly.complete:
+            del self._assemblies[call.request_id]
+
+    def _line_up(self, call: KafkaCall, lane: int) -> None:
+        """Starts the call, or puts it behind the one that holds its lane."""
+        waits = call.assembly is not None and call.request_id in self._assemblies
+        held = self._held.get(lane) if lane != UNORDERED_LANE else None
+        if held is not None:
+            held.append(call)
+        elif waits and lane != UNORDERED_LANE:
+            self._held[lane] = deque([call])
+        elif waits:
+            self._held[-call.request_id] = deque([call])  # a lane of its own, of one call
+        else:
+            self._start(call)
+            return
+        if waits:
+            self._lane_of[call.request_id] = lane if lane != UNORDERED_LANE else -call.request_id
+
+    def _on_body(self, body: Body) -> None:
+        piece = body.piece
+        assembly = self._assemblies.get(piece.request_id)
+        if assembly is None:
+            # The chunks may overtake their call, which is on another stream; an old id is a replay or a late
+            # one.
+            last = self._last_ids[piece.request_id & (1 << CHANNEL_BITS) - 1]
+            if piece.request_id <= last or len(self._assemblies) >= MAX_ASSEMBLIES:
+                if piece.request_id:
+                    self._counters["stray"] += 1
+                return
+            assembly = self._assemblies[piece.request_id] = Assembly()
+        if isinstance(piece, BodyAborted):
+            assembly.aborted = True
+        elif isinstance(piece, BodyChunk):
+            assembly.add(piece, MAX_BODY_BYTES)
+        if assembly.length is not None and (assembly.aborted or assembly.complete):
+            del self._assemblies[piece.request_id]
+            self._release_lane(self._lane_of.pop(piece.request_id))
+
+    def _release_lane(self, lane: int) -> None:
+        """Starts the lane's calls in order, up to the next one whose body is on its way."""
+        held = self._held.get(lane)
+        while held and held[0].request_id not in self._assemblies:
+            self._start(held.popleft())
+        if not held:
+            self._held.pop(lane, None)
+
+    def _start(self, call: KafkaCall) -> None:
+        if call.assembly is not None:
+            if call.assembly.aborted:
+                self._answer(call, Status.CANCELLED, "the caller gave up while its body was on the way")
+            else:
+                call.payload = call.assembly.join()
+            call.assembly = None
+        if call.answered:
+            return
+        if call.deadline <= self._loop.time():
+            self._answer(call, Status.DEADLINE, "the deadline passed before the handler could start")
+            return
+        self._running[call.request_id] = call
+        task = self._loop.create_task(self._run(call, self._handlers[call.op_code]))
+        self._tasks.add(task)
+        task.add_done_callback(self._tasks.discard)
+
+    async def _run(self, call: KafkaCall, handler: Handler) -> None:
+        try:
+            if is_sampled(call.header):
+                call.span = spans.start_handle(call.header, call.op_code, call.org_id, call.request_id)
+            if call.span is None:
+                result = await handler(call)
+            else:
+                with spans.as_current(call.span):
+                    result = await handler(call)
+            self._answer(call, Status.OK, "", result)
+        except HandlerError as error:
+            self._answer(call, error.code, str(error))
+        except Exception as error:
+            log.exception("the handler of op %#04x failed", call.op_code)
+            self._answer(call, Status.HANDLER_FAILED, f"{type(error).__name__}: {error}")
+        except asyncio.CancelledError:
+            self._answer(call, Status.CLOSING, "the node shut down before the handler ended")
+            raise
+        finally:
+            self._running.pop(call.request_id, None)
+            self._record.calls_served += 1
+            if call.span is not None:
+                spans.end(call.span)
+
+    def _answer(self, call: KafkaCall, status: int, message: str, result: Payload = b"") -> None:
+        """Sends the one answer of a call; later ones are dropped."""
+        if call.answered:
+            return
+        buffers = result if isinstance(result, list) else [result]
+        size = sum(map(len, buffers))
+        if size > MAX_BODY_BYTES:
+            self._answer(call, Status.TOO_LARGE, f"an answer of {size} bytes; the limit is {MAX_BODY_BYTES}")
+            return
+        chunked = size > INLINE_BYTES and not call.single
+        payload = Chunked(size) if chunked else Inline(buffers)
+        body = _RESPONSE.parts(KafkaOpResponse(call.request_id, status, message[:1024], payload))
+        call.answered = True
+        header = NO_TRACE
+        if call.span is not None:
+            header = spans.ack(call.span, call.op_code, call.org_id, call.request_id, status)
+        call.reply.send(encode_frame(TAG_SINGLE if call.single else TAG_LANE, header, body))
+        if chunked:
+            self._bulk.send(Transfer(call.request_id, buffers))
+        if call.single:
+            call.reply.finish()

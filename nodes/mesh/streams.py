@@ -1,0 +1,219 @@
+"""The tasks that touch streams: a writer that batches frames, a bulk writer that interleaves bodies, a
+reader.
+
+Nobody else awaits a call into the binding. `send` never waits: what may be queued is bounded by the bytes in
+flight that the calling side grants itself and by the number of handlers on the serving side.
+"""
+
+import asyncio
+from collections import deque
+from collections.abc import Callable
+
+from nodes.mesh.errors import MalformedError
+from nodes.mesh.frames import CHUNK_BYTES, NO_TRACE, TAG_BODY, Frame, FrameDecoder, UnknownFrame, encode_frame
+from nodes.mesh.messages import Body, BodyAborted, BodyChunk
+from nodes.mesh.postcard import Buffer, codec
+from nodes.mesh.quic import Stream, StreamLostError
+from nodes.mesh.roster import NodeRecord
+
+# One write into the binding; more would hold up the loop, less would pay the crossing too often.
+WRITE_BYTES = 256 * 1024
+# Up to here buffers are joined first: for many small ones that is cheaper than copying each across.
+JOIN_BYTES = 64 * 1024
+# One read from the binding, which allocates this much each time.
+READ_BYTES = 64 * 1024
+_BODY = codec(Body)
+
+
+class Writer:
+    """The one task that writes to a stream. Subclasses say what comes next."""
+
+    # Frames go before bulk, whatever is queued there: a small call then never waits for a large body.
+    priority = 1
+
+    def __init__(self, record: NodeRecord) -> None:
+        self._record = record
+        self._idle: asyncio.Future[None] | None = None
+        self._task: asyncio.Task[None] | None = None
+        self._finishing = False
+
+    def attach(self, stream: Stream) -> None:
+        """Starts writing; what was sent before is kept until then."""
+        if self._task is None:
+            self._task = asyncio.create_task(self._run(stream))
+
+    def finish(self) -> None:
+        """Ends our direction of the stream after what is queued."""
+        self._finishing = True
+        self._wake()
+
+    def stop(self) -> None:
+        if self._task is not None:
+            self._task.cancel()
+
+    def _wake(self) -> None:
+        if self._idle is not None and not self._idle.done():
+            self._idle.set_result(None)
+
+    def _next(self) -> list[Buffer]:
+        raise NotImplementedError
+
+    async def _run(self, stream: Stream) -> None:
+        try:
+            await stream.set_priority(self.priority)
+            while True:
+                buffers = self._next()
+                if buffers:
+                    self._record.bytes_sent += sum(map(len, buffers))
+                    await stream.write(buffers)
+                    await asyncio.sleep(0)  # a write that is done inline must not keep the loop to itself
+                elif self._finishing:
+                    await stream.finish()
+                    return
+                else:
+                    self._idle = asyncio.get_running_loop().create_future()
+                    await self._idle
+        except StreamLostError:
+            return  # the link's own watcher reports the loss
+
+
+class FrameWriter(Writer):
+    """Writes frames in the order they were sent, as many at a time as are there."""
+
+    def __init__(self, record: NodeRecord) -> None:
+        super().__init__(record)
+        self._queue: deque[Buffer] = deque()
+
+    def send(self, frame: list[Buffer]) -> None:
+        self._queue.extend(frame)
+        if self._idle is not None:
+            self._wake()
+
+    def _next(self) -> list[Buffer]:
+        queue = self._queue
+        taken: list[Buffer] = []
+        size = 0
+        while queue and size < WRITE_BYTES:
+            buffer = queue.popleft()
+            size += len(buffer)
+            taken.append(buffer)
+        return [b"".join(taken)] if 0 < size <= JOIN_BYTES else taken
+
+
+class Transfer:
+    """A body on its way out: hands out its buffers in chunks, without copying."""
+
+    __slots__ = ("_buffers", "aborted", "offset", "request_id")
+
+    def __init__(self, request_id: int, buffers: list[Buffer]) -> None:
+        self.request_id = request_id
+        self.offset = 0
+        self.aborted = False
+        self._buffers = deque(memoryview(buffer) for buffer in buffers if len(buffer))
+
+    @property
+    def done(self) -> bool:
+        return not self._buffers
+
+    def take(self, limit: int) -> list[Buffer]:
+        taken: list[Buffer] = []
+        while self._buffers and limit:
+            buffer = self._buffers.popleft()
+            if len(buffer) > limit:
+                self._buffers.appendleft(buffer[limit:])
+                buffer = buffer[:limit]
+            limit -= len(buffer)
+            self.offset += len(buffer)
+            taken.append(buffer)
+        return taken
+
+
+class BulkWriter(Writer):
+    """Writes large bodies chunk by chunk, each body in turn, so that none waits for another to end."""
+
+    priority = 0
+
+    def __init__(self, record: NodeRecord) -> None:
+        super().__init__(record)
+        self._transfers: deque[Transfer] = deque()
+        self._opening = False
+
+    def open(self) -> None:
+        """Sends an empty abort of request 0, so that the peer knows this stream before it has to answer on
+        it."""
+        self._opening = True
+        self._wake()
+
+    def send(self, transfer: Transfer) -> None:
+        self._transfers.append(transfer)
+        self._wake()
+
+    def _next(self) -> list[Buffer]:
+        if self._opening:
+            self._opening = False
+            return _aborted(0)
+        if not self._transfers:
+            return []
+        transfer = self._transfers.popleft()
+        if transfer.aborted:
+            return _aborted(transfer.request_id)
+        offset = transfer.offset
+        chunk = BodyChunk(transfer.request_id, offset, transfer.take(CHUNK_BYTES))
+        if not transfer.done:
+            self._transfers.append(transfer)
+        return encode_frame(TAG_BODY, NO_TRACE, _BODY.parts(Body(chunk)))
+
+
+def _aborted(request_id: int) -> list[Buffer]:
+    return encode_frame(TAG_BODY, NO_TRACE, _BODY.parts(Body(BodyAborted(request_id))))
+
+
+class Assembly:
+    """A body on its way in. Memory grows with the bytes that came, never with what was announced."""
+
+    __slots__ = ("_chunks", "aborted", "length", "received")
+
+    def __init__(self) -> None:
+        self._chunks: list[memoryview] = []
+        self.received = 0
+        self.length: int | None = None  # known when the frame with the announcement is there
+        self.aborted = False
+
+    def add(self, chunk: BodyChunk, limit: int) -> None:
+        data = chunk.data
+        assert isinstance(data, memoryview)
+        if chunk.offset != self.received:
+            raise MalformedError(f"a chunk at offset {chunk.offset} of a body of which {self.received} bytes came")
+        allowed = limit if self.length is None else self.length
+        if self.received + len(data) > allowed:
+            raise MalformedError(f"a body of more than the {allowed} bytes allowed")
+        self.received += len(data)
+        self._chunks.append(data)
+
+    @property
+    def complete(self) -> bool:
+        return self.received == self.length
+
+    def join(self) -> memoryview:
+        return memoryview(b"".join(self._chunks))
+
+
+async def read_frames(
+    stream: Stream,
+    record: NodeRecord,
+    on_frame: Callable[[Frame | UnknownFrame], None],
+    decoder: FrameDecoder,
+) -> None:
+    """Reads until the stream ends or is lost; `MalformedError` goes to the caller, who gives the stream
+    up."""
+    while True:
+        try:
+            data = await stream.read(READ_BYTES)
+        except StreamLostError:
+            return
+        if not data:
+            return
+        record.bytes_received += len(data)
+        for frame in decoder.feed(data):
+            on_frame(frame)
+        await asyncio.sleep(0)  # nor must a read

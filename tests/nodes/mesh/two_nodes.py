@@ -1,0 +1,84 @@
+"""Two nodes for the tests: ours in this process, `child_node.py` in another."""
+
+import asyncio
+import json
+import os
+import signal
+import subprocess
+import sys
+from collections.abc import AsyncIterator, Callable, Coroutine
+from contextlib import asynccontextmanager
+from pathlib import Path
+from typing import Any
+
+from nodes.mesh import Mesh, NodeState, tune_interpreter
+
+ROOT = Path(__file__).parents[3]
+ECHO, SIZE, SLEEP, FAIL, REFUSE, GIVE, REMEMBER, RECALL, COUNTERS = range(0x20, 0x29)
+
+
+class Child:
+    """The other process."""
+
+    def __init__(self, folder: Path, allowed: list[str]) -> None:
+        self._arguments = [
+            sys.executable,
+            str(Path(__file__).with_name("child_node.py")),
+            str(folder),
+            *allowed,
+        ]
+        self.start()
+
+    def start(self) -> None:
+        environment = os.environ | {"PYTHONPATH": str(ROOT)}
+        self.process = subprocess.Popen(
+            self._arguments, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, env=environment
+        )
+        assert self.process.stdout is not None
+        said = json.loads(self.process.stdout.readline())
+        self.node_id: str = said["node_id"]
+        self.addresses: list[str] = said["addresses"]
+
+    def send(self, number: signal.Signals) -> None:
+        self.process.send_signal(number)
+
+    def end(self, number: signal.Signals = signal.SIGKILL) -> int:
+        self.process.send_signal(number)
+        code = self.process.wait(10)
+        assert self.process.stdout is not None
+        self.process.stdout.close()
+        return code
+
+
+@asynccontextmanager
+async def two_nodes(folder: Path) -> AsyncIterator[tuple[Mesh, Child]]:
+    """Our node, connected to the child."""
+    mesh = Mesh(folder / "ours", role="gateway")
+    child = Child(folder / "theirs", [mesh.node_id])
+    try:
+        await mesh.start()
+        mesh.add_peer(child.node_id, child.addresses)
+        await mesh.wait_up(child.node_id, 5)
+        yield mesh, child
+    finally:
+        await mesh.close()
+        if child.process.poll() is None:
+            child.end()
+
+
+def run(test: Callable[[Mesh, Child], Coroutine[Any, Any, None]], folder: Path) -> None:
+    """Runs a test on two connected nodes."""
+
+    async def body() -> None:
+        async with two_nodes(folder) as (mesh, child):
+            await test(mesh, child)
+
+    tune_interpreter()
+    asyncio.run(body())
+
+
+async def state_becomes(mesh: Mesh, node_id: str, state: NodeState, within: float) -> None:
+    """Waits for the roster to say so; TimeoutError if it does not in time."""
+    async with asyncio.timeout(within):
+        while (info := mesh.roster.get(node_id)) is None or info.state is not state:
+            await asyncio.sleep(0.005)

@@ -26,6 +26,16 @@ class OpCode(IntEnum):
     LEAVE_GROUP = 0x09
     OFFSET_COMMIT = 0x0A
     OFFSET_FETCH = 0x0B
+    METADATA = 0x0C
+    CREATE_TOPICS = 0x0D
+    CREATE_PARTITIONS = 0x0E
+    SYNC_TOPICS = 0x0F
+    DESCRIBE_CONFIGS = 0x10
+    ALTER_CONFIGS = 0x11
+    INIT_PRODUCER_ID = 0x12
+    EPOCH_ENDS = 0x13
+    DELETE_RECORDS = 0x14
+    STATUS = 0x15
 
 
 class Hello(msgspec.Struct, frozen=True):

@@ -25,7 +25,6 @@ _HEADER = struct.Struct(">qiibIhiqqqhii")
 _LENGTH_END = 12  # `length` counts from here
 _MAGIC_AT = 16
 _CRC_FROM = 21  # base_offset and leader_epoch lie before it, so a broker can set both without a new CRC
-_LEADER_EPOCH_AT = 12
 
 CODEC_MASK = 0x07
 LOG_APPEND_TIME_BIT = 0x08
@@ -164,12 +163,18 @@ def encode_batch(header: BatchHeader, records: Buffer) -> bytes:
     return b"".join((_HEADER.pack(*header._replace(length=length, crc=crc)), records))
 
 
+def stored_prefix(batch: Buffer, base_offset: int, leader_epoch: int) -> tuple[bytes, memoryview]:
+    """The batch as a broker stores it, in two pieces: the 16 bytes that it sets, and the rest as it came.
+
+    All that changes lies outside the batch's CRC, so that stays right.
+    """
+    view = memoryview(batch)
+    return struct.pack(">qii", base_offset, len(view) - _LENGTH_END, leader_epoch), view[_MAGIC_AT:]
+
+
 def with_base_offset(batch: Buffer, base_offset: int, leader_epoch: int) -> bytes:
-    """The batch as a broker stores it. Its CRC stays right."""
-    out = bytearray(batch)
-    struct.pack_into(">q", out, 0, base_offset)
-    struct.pack_into(">i", out, _LEADER_EPOCH_AT, leader_epoch)
-    return bytes(out)
+    """The batch as a broker stores it, in one piece."""
+    return b"".join(stored_prefix(batch, base_offset, leader_epoch))
 
 
 def with_log_append_time(batch: Buffer, timestamp_ms: int) -> bytes:

@@ -59,6 +59,14 @@ class TopicExistsError(WalError):
     """A topic of that organisation and name, or with that id, is there already."""
 
 
+class OutOfOrderSequenceError(WalError):
+    """An idempotent producer's batch leaves a gap behind the last one."""
+
+
+class ProducerFencedError(WalError):
+    """A batch of a producer whose id is in use with a newer epoch."""
+
+
 class BatchError(WalError):
     """Base of what can be wrong with record bytes, from a client or from disk."""
 

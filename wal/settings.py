@@ -2,9 +2,19 @@
 
 import msgspec
 
+from wal.errors import WalError
+
 KIB = 1024
 MIB = 1024 * KIB
 GIB = 1024 * MIB
+
+# No entry is larger. Kafka's frame limit is 100 MiB, so a larger length in a header means damage, and a reader
+# must not allocate what a damaged length asks for.
+MAX_ENTRY_BYTES = 128 * MIB
+# Positions inside a segment take 32 bits in the in-memory lookup; the last entry may start just below the limit.
+MAX_SEGMENT_BYTES = 4 * GIB - 2 * MAX_ENTRY_BYTES
+# A segment must have room for its header and a checkpoint; tests use small ones.
+MIN_SEGMENT_BYTES = 4 * KIB
 
 
 class WalSettings(msgspec.Struct, frozen=True, kw_only=True):
@@ -24,11 +34,14 @@ class WalSettings(msgspec.Struct, frozen=True, kw_only=True):
     verify_tail_bytes: int = 16 * MIB
     # Lookups of sealed segments are built when first read and forgotten, oldest use first, above this many bytes.
     lookup_cache_bytes: int = 256 * MIB
+    # A producer that wrote nothing for this long is forgotten (Kafka's producer.id.expiration.ms).
+    producer_expiry_ms: int = 24 * 3600 * 1000
     # What a partition keeps when its topic says nothing: Kafka's own defaults (7 days, any size).
     default_retention_ms: int = 7 * 24 * 3600 * 1000
     default_retention_bytes: int = -1
 
-
-# No entry is larger. Kafka's frame limit is 100 MiB, so a larger length in a header means damage, and a reader
-# must not allocate what a damaged length asks for.
-MAX_ENTRY_BYTES = 128 * MIB
+    def __post_init__(self) -> None:
+        if not MIN_SEGMENT_BYTES <= self.segment_bytes <= MAX_SEGMENT_BYTES:
+            raise WalError(
+                f"segment_bytes is {self.segment_bytes}: choose a size from {MIN_SEGMENT_BYTES} to {MAX_SEGMENT_BYTES}"
+            )

@@ -1,8 +1,6 @@
-"""The mesh between two processes on loopback: calls a second, latency, large bodies, memory, a flood of
-strangers.
+"""The mesh between two processes on loopback: calls a second, latency, large bodies, memory, a flood of strangers.
 
-The other process is the tests' `child_node.py`. Absolute figures depend on the machine: read the ratios
-first.
+The other process is the tests' `child_node.py`. Absolute figures depend on the machine: read the ratios first.
 """
 
 import asyncio

@@ -17,15 +17,20 @@ from nodes.mesh.errors import (
     Status,
     UnknownPeerError,
 )
+from nodes.mesh.frames import NO_TRACE
 from nodes.mesh.mesh import Mesh
 from nodes.mesh.messages import OpCode
+from nodes.mesh.postcard import Buffer
 from nodes.mesh.program import run_node, stop_event, tune_interpreter
 from nodes.mesh.roster import NodeInfo, NodeState, Roster
 from nodes.mesh.serving import Handler, KafkaCall
 from nodes.mesh.settings import Settings
+from nodes.mesh.streams import Payload
 
 __all__ = [
+    "NO_TRACE",
     "SINGLE_USE",
+    "Buffer",
     "CallTimeoutError",
     "FastBindingWarning",
     "Handler",
@@ -41,6 +46,7 @@ __all__ = [
     "NodeState",
     "NotAdmittedError",
     "OpCode",
+    "Payload",
     "PayloadTooLargeError",
     "PeerDownError",
     "RemoteError",

@@ -6,8 +6,7 @@ from nodes.mesh.messages import PROTOCOL_VERSION, Hello
 
 
 class HandshakeBudget:
-    """A token bucket for handshakes of unknown sources; a flood of strangers then costs a bounded part of a
-    core."""
+    """A token bucket for handshakes of unknown sources; a flood of strangers then costs a bounded part of a core."""
 
     def __init__(self, per_second: int, clock: Callable[[], float]) -> None:
         self._per_second = per_second
@@ -37,8 +36,8 @@ def refusal_of(hello: object) -> str:
 def new_link_wins(*, same_boot: bool, old_alive: bool, old_dialer: str, new_dialer: str) -> bool:
     """Whether a new connection replaces the old one of the same NodeId. Both sides come to the same answer.
 
-    A restarted peer, a dead link and a re-dial by the same side always win. When two running nodes dial each
-    other at the same moment, the connection of the smaller NodeId stays.
+    A restarted peer, a dead link and a re-dial by the same side always win. When two running nodes dial each other at
+    the same moment, the connection of the smaller NodeId stays.
     """
     if not same_boot or not old_alive or old_dialer == new_dialer:
         return True

@@ -1,30 +1,28 @@
 """The calling side of one link: request ids, lanes, bytes in flight, deadlines, answers.
 
-Theory of operation. A call is admitted when the bytes in flight allow it; until then it waits in one FIFO
-queue,
-and it is put on its stream at the very moment it is admitted, so the order of calls is the order on the wire.
-The caller waits on a future of its own: giving up drops the future and nothing else. The credit of a call
-comes
-back with its answer, and there is always one: the peer answers by the deadline that travels with the call.
+Theory of operation. A call is admitted when the bytes in flight allow it; until then it waits in one FIFO queue, and it
+is put on its stream at the very moment it is admitted, so the order of calls is the order on the wire. The caller waits
+on a future of its own: giving up drops the future and nothing else. The credit of a call comes back with its answer,
+and there is always one: the peer answers by the deadline that travels with the call.
 
-A lane is a number between 1 and 65535 that the key hashes to; it names a stream, and the peer starts the
-calls
-of a lane in order. Two keys with the same number share an order, which is stricter than asked and does no
-harm,
-and there is no table that could grow. A body over 16 KB does not travel in the lane's stream: its frame goes
-there (and keeps the place in the order), its bytes go in 64 KB chunks on the bulk stream, and the peer holds
-the
-lane's later calls until they are whole. So a large body delays its own lane only.
+A lane is a number between 1 and 65535 that the key hashes to; it names a stream, and the peer starts the calls of a
+lane in order. Two keys with the same number share an order, which is stricter than asked and does no harm, and there is
+no table that could grow. A body over 16 KB does not travel in the lane's stream: its frame goes there (and keeps the
+place in the order), its bytes go in 64 KB chunks on the bulk stream, and the peer holds the lane's later calls until
+they are whole. So a large body delays its own lane only.
 
-Request ids: the low byte is the channel (a lane stream or a slot for single-use streams), the rest counts up
-within the channel. The peer refuses an id that is not above the channel's last: a replay.
+Request ids: the low byte is the channel (a lane stream or a slot for single-use streams), the rest counts up within the
+channel. The peer refuses an id that is not above the channel's last: a replay.
 """
 
 import asyncio
+import itertools
+import math
 from collections import deque
-from collections.abc import Hashable
+from collections.abc import Coroutine, Hashable
+from typing import Any
 
-from opentelemetry.trace import Span, SpanContext
+from opentelemetry.trace import Span
 
 from nodes.mesh import spans
 from nodes.mesh.errors import (
@@ -39,6 +37,7 @@ from nodes.mesh.errors import (
 from nodes.mesh.frames import (
     INLINE_BYTES,
     MAX_BODY_BYTES,
+    NO_TRACE,
     TAG_BODY,
     TAG_LANE,
     TAG_SINGLE,
@@ -52,9 +51,9 @@ from nodes.mesh.postcard import Buffer, codec
 from nodes.mesh.quic import Connection, Stream, StreamLostError
 from nodes.mesh.roster import NodeRecord, Roster
 from nodes.mesh.settings import Settings
-from nodes.mesh.streams import Assembly, BulkWriter, FrameWriter, Transfer, read_frames
+from nodes.mesh.spans import Trace
+from nodes.mesh.streams import Assembly, BulkWriter, FrameWriter, Payload, Transfer, buffers_of, read_frames
 
-Payload = Buffer | list[Buffer]
 # Asks for a stream of its own (tag 0x11): no order, no batching, nothing shared with other calls.
 SINGLE_USE = object()
 UNORDERED_LANE = 0
@@ -62,6 +61,10 @@ _LANES = 0xFFFF
 CHANNEL_BITS = 8
 # A small answer is copied out of the read buffer, so that a caller who keeps it does not keep 64 KB.
 COPY_BYTES = 4 * 1024
+# Deadlines that lie closer together than this are looked at together: one timer serves all calls.
+DEADLINE_GRAIN = 0.005
+# The close code for a peer that breaks the grammar, or gives up a stream that must last as long as the link.
+CLOSE_BROKEN = 400
 _OP = codec(KafkaOp)
 _RESPONSE = codec(KafkaOpResponse)
 _BODY = codec(Body)
@@ -71,21 +74,20 @@ class Call:
     """One call on its way. `answer` is the caller's; all else belongs to the calling side."""
 
     __slots__ = (
-        "answer", "assembly", "buffers", "deadline", "header", "lane", "op_code", "org_id", "request_id",
-        "response",
-        "size", "span", "transfer",
+        "answer", "assembly", "buffers", "deadline", "header", "lane", "op_code", "org_id", "request_id", "response",
+        "size", "span", "timeout", "transfer",
     )  # fmt: skip
 
-    def __init__(self, op_code: int, org_id: int, buffers: list[Buffer], lane: int | None, deadline: float) -> None:
+    def __init__(self, op_code: int, org_id: int, payload: Payload, lane: int | None, timeout: float) -> None:
         self.op_code = op_code
         self.org_id = org_id
-        self.buffers = buffers
-        self.size = sum(map(len, buffers))
+        self.buffers, self.size = buffers_of(payload)
         self.lane = lane  # None: a stream of its own
-        self.deadline = deadline
-        self.answer: asyncio.Future[memoryview] = asyncio.get_running_loop().create_future()
+        self.timeout = timeout
+        self.deadline = 0.0
+        self.answer: asyncio.Future[memoryview]
         self.request_id = 0
-        self.header = b""
+        self.header = NO_TRACE
         self.span: Span | None = None
         self.transfer: Transfer | None = None
         self.assembly: Assembly | None = None
@@ -108,12 +110,15 @@ class CallingSide:
         self._loop = asyncio.get_running_loop()
         self._calls: dict[int, Call] = {}
         self._waiting: deque[Call] = deque()
+        self._waiting_single: deque[Call] = deque()  # apart, so that no lane waits for a free single-use stream
         self._bytes = 0
         self._lanes = [FrameWriter(record) for _ in range(settings.lane_streams)]
         self._bulk = BulkWriter(record)
         self._free_slots = deque(range(settings.lane_streams, settings.lane_streams + settings.single_streams))
         self._sequence = 0
         self._tasks: set[asyncio.Task[None]] = set()
+        self._timer: asyncio.TimerHandle | None = None
+        self._timer_at = math.inf
         self._down: MeshError | None = None
 
     async def open(self) -> None:
@@ -121,7 +126,7 @@ class CallingSide:
         for writer in (*self._lanes, self._bulk):
             stream = await self._connection.open_stream()
             writer.attach(stream)
-            self._spawn(self._read(stream))
+            self._spawn(self._read_for_good(stream))
         self._bulk.open()
 
     async def call(
@@ -132,44 +137,52 @@ class CallingSide:
         *,
         lane: Hashable,
         timeout: float,
-        trace: SpanContext | None,
+        trace: Trace,
     ) -> memoryview:
         """The peer's answer, or the error that it or the way to it gave."""
         if self._down is not None:
             raise PeerDownError(str(self._down), peer=self._record.node_id)
-        buffers = payload if isinstance(payload, list) else [payload]
         number = None if lane is SINGLE_USE else lane_number(lane)
-        call = Call(op_code, org_id, buffers, number, self._loop.time() + timeout)
+        call = Call(op_code, org_id, payload, number, timeout)
         if call.size > MAX_BODY_BYTES:
             raise PayloadTooLargeError(
                 f"a body of {call.size} bytes for op {op_code:#04x}; the mesh carries {MAX_BODY_BYTES}",
                 peer=self._record.node_id,
             )
-        call.span, call.header = spans.start_sent(trace, op_code, org_id)
-        timer = self._loop.call_at(call.deadline, self._time_out, call, timeout)
+        if trace is not NO_TRACE:
+            call.span, call.header = spans.start_sent(trace, op_code, org_id)
+        call.answer = self._loop.create_future()
+        call.deadline = self._loop.time() + timeout
+        if call.deadline < self._timer_at:
+            self._set_timer(call.deadline)
         self._record.calls_made += 1
-        self._waiting.append(call)
-        self._admit()
+        waiting = self._waiting if number is not None else self._waiting_single
+        if waiting or not self._fits(call):
+            waiting.append(call)
+        else:
+            self._send(call)
         try:
             return await call.answer
         except MeshError:
             self._record.calls_failed += 1
             raise
         finally:
-            timer.cancel()
-            self._leave(call)
+            if call.transfer is not None or call.span is not None:
+                self._leave(call)
 
     def fail(self, error: MeshError) -> None:
         """The link is gone: every caller hears it now."""
         self._down = error
-        sent, waiting = list(self._calls.values()), list(self._waiting)
-        self._calls.clear()
-        self._waiting.clear()
-        for call in (*sent, *waiting):
+        calls = [*self._calls.values(), *self._waiting, *self._waiting_single]
+        for table in (self._calls, self._waiting, self._waiting_single):
+            table.clear()
+        for call in calls:
             if not call.answer.done():
                 fate = "was sent, its outcome is unknown" if call.request_id else "was not sent"
                 message = f"{error}; op {call.op_code:#04x} {fate}"
                 call.answer.set_exception(PeerDownError(message, peer=self._record.node_id, sent=call.request_id != 0))
+        if self._timer is not None:
+            self._timer.cancel()
         for writer in (*self._lanes, self._bulk):
             writer.stop()
         for task in self._tasks:
@@ -183,34 +196,49 @@ class CallingSide:
             failed = call.answer.cancelled() or call.answer.exception() is not None
             spans.end(call.span, "no answer" if failed else "")
 
-    def _time_out(self, call: Call, timeout: float) -> None:
-        if not call.answer.done():
-            call.answer.set_exception(
-                CallTimeoutError(
-                    f"no answer from {self._record.node_id[:10]} to op {call.op_code:#04x} within {timeout:g} s",
-                    peer=self._record.node_id,
-                )
-            )
+    def _set_timer(self, when: float) -> None:
+        if self._timer is not None:
+            self._timer.cancel()
+        self._timer_at = when
+        self._timer = self._loop.call_at(when, self._time_out)
 
-    def _admit(self) -> None:
-        """Sends waiting calls, first come first served, while the limits allow it."""
-        settings = self._settings
-        while self._waiting:
-            call = self._waiting[0]
+    def _time_out(self) -> None:
+        """Ends the calls whose deadline has passed, and looks again at the next deadline."""
+        now, following = self._loop.time(), math.inf
+        for call in itertools.chain(self._calls.values(), self._waiting, self._waiting_single):
             if call.answer.done():
-                self._waiting.popleft()
                 continue
-            over = self._bytes and self._bytes + call.size > settings.bytes_in_flight
-            if over or len(self._calls) >= settings.calls_in_flight:
-                return
-            if call.lane is None and not self._free_slots:
-                return
-            self._waiting.popleft()
-            self._bytes += call.size
-            self._send(call)
+            if call.deadline <= now:
+                peer = self._record.node_id
+                message = f"no answer from {peer[:10]} to op {call.op_code:#04x} within {call.timeout:g} s"
+                call.answer.set_exception(CallTimeoutError(message, peer=peer))
+            elif call.deadline < following:
+                following = call.deadline
+        self._timer, self._timer_at = None, math.inf
+        if following < math.inf:
+            self._set_timer(max(following, now + DEADLINE_GRAIN))
+
+    def _fits(self, call: Call) -> bool:
+        """Whether the limits let the call go now. With nothing in flight any size may go."""
+        settings = self._settings
+        if self._bytes and self._bytes + call.size > settings.bytes_in_flight:
+            return False
+        if len(self._calls) >= settings.calls_in_flight:
+            return False
+        return call.lane is not None or bool(self._free_slots)
+
+    def _admit(self, waiting: deque[Call]) -> None:
+        """Sends waiting calls, first come first served, while the limits allow it."""
+        while waiting:
+            if not waiting[0].answer.done():
+                if not self._fits(waiting[0]):
+                    return
+                self._send(waiting[0])
+            waiting.popleft()
 
     def _send(self, call: Call) -> None:
         channel = self._free_slots.popleft() if call.lane is None else call.lane % len(self._lanes)
+        self._bytes += call.size
         self._sequence += 1
         call.request_id = self._sequence << CHANNEL_BITS | channel
         self._calls[call.request_id] = call
@@ -254,12 +282,17 @@ class CallingSide:
             message = f"op {call.op_code:#04x} got no answer: {why}"
             call.answer.set_exception(PeerDownError(message, peer=self._record.node_id, sent=True))
 
+    async def _read_for_good(self, stream: Stream) -> None:
+        """Reads a lane's or the bulk stream. Without it the link would be up and useless, so its end is the link's."""
+        await self._read(stream)
+        self._connection.close(CLOSE_BROKEN, "a stream that lasts as long as the link has ended")
+
     async def _read(self, stream: Stream) -> None:
         try:
             await read_frames(stream, self._record, self._on_frame, FrameDecoder())
-        except MalformedError:
+        except MalformedError as error:
             self._counters["malformed"] += 1
-            self._connection.close(400, "malformed answer")
+            self._connection.close(CLOSE_BROKEN, f"malformed answer: {error}")
 
     def _on_frame(self, frame: Frame | UnknownFrame) -> None:
         if isinstance(frame, UnknownFrame):
@@ -318,9 +351,11 @@ class CallingSide:
         if call.lane is None:
             self._free_slots.append(call.request_id & (1 << CHANNEL_BITS) - 1)
         if self._waiting:
-            self._admit()
+            self._admit(self._waiting)
+        if self._waiting_single:
+            self._admit(self._waiting_single)
 
-    def _spawn(self, coroutine: object) -> None:
-        task: asyncio.Task[None] = self._loop.create_task(coroutine)  # type: ignore[arg-type]
+    def _spawn(self, coroutine: Coroutine[Any, Any, None]) -> None:
+        task = self._loop.create_task(coroutine)
         self._tasks.add(task)
         task.add_done_callback(self._tasks.discard)

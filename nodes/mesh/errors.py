@@ -1,15 +1,14 @@
 """Every error of the mesh, and the status codes that errors of the remote side travel as.
 
-Each message says what happened, with which peer, and what to do. All attributes beside the message are
-keywords, so that an error survives pickling.
+Each message says what happened, with which peer, and what to do. All attributes beside the message are keywords, so
+that an error survives pickling.
 """
 
 from enum import IntEnum
 
 
 class Status(IntEnum):
-    """How a call ended, as it travels in `KafkaOpResponse`. Codes from `FIRST_APPLICATION_CODE` are the
-    handler's."""
+    """How a call ended, as it travels in `KafkaOpResponse`. Codes from `FIRST_APPLICATION_CODE` are the handler's."""
 
     OK = 0
     NO_HANDLER = 1
@@ -76,8 +75,8 @@ class NotAdmittedError(MeshError):
 
 
 class PeerDownError(MeshError):
-    """No working connection to the peer, before or during the call. Whether the peer did the work is unknown
-    if the call had been sent (`sent`)."""
+    """No working connection to the peer, before or during the call. Whether the peer did the work is unknown if the
+    call had been sent (`sent`)."""
 
     def __init__(self, message: str, *, peer: str | None = None, sent: bool = False) -> None:
         super().__init__(message, peer=peer)

@@ -1,14 +1,15 @@
 """Frames: `tag(u8) length(LEB128) payload`, sans-IO. Bytes in, frames out; nothing here knows of streams.
 
-The payload of a tag >= 0x10 opens with a 32-byte trace header (W3C: version 1 byte, trace-id 16, parent-id 8,
-flags 1, then 6 zero bytes); the rest is the postcard body. A known tag whose length is over its limit raises
-before anything is allocated. An unknown tag is skipped as it streams by, so its length does not matter.
+The payload of a tag >= 0x10 opens with a 32-byte trace header (W3C: version 1 byte, trace-id 16, parent-id 8, flags 1,
+then 6 zero bytes); the rest is the postcard body. A known tag whose length is over its limit raises before anything is
+allocated. An unknown tag is skipped as it streams by, so its length does not matter.
 """
 
 from typing import NamedTuple
 
 from nodes.mesh.errors import FrameTooLargeError, MalformedError
-from nodes.mesh.postcard import Buffer, encode_varint
+from nodes.mesh.postcard import Buffer
+from nodes.mesh.varint import ONE_BYTE, encode_varint
 
 TAG_CONTROL = 0x10
 TAG_SINGLE = 0x11
@@ -21,8 +22,7 @@ NO_TRACE = bytes(HEADER_BYTES)
 _FLAGS_AT = 25
 _SAMPLED = 0x01
 
-# Kafka's own default for the largest request (socket.request.max.bytes) is 100 MB; nothing larger gets this
-# far.
+# Kafka's own default for the largest request (socket.request.max.bytes) is 100 MB; nothing larger gets this far.
 MAX_BODY_BYTES = 100 * 1024 * 1024
 # Larger pieces delay the small calls beside them: with 1 MB frames p99 was 9.4 ms, with 64 KB 1.4 ms.
 CHUNK_BYTES = 64 * 1024
@@ -64,12 +64,11 @@ def is_sampled(header: Buffer) -> bool:
 
 def encode_frame(tag: int, header: bytes, body: list[Buffer]) -> list[Buffer]:
     """The frame's buffers, to be sent one after the other. The body's buffers are not copied."""
-    return [bytes((tag,)) + encode_varint(HEADER_BYTES + sum(map(len, body))) + header, *body]
+    return [ONE_BYTE[tag] + encode_varint(HEADER_BYTES + sum(map(len, body))) + header, *body]
 
 
 class FrameDecoder:
-    """Cuts a stream of bytes into frames. After an error it must not be fed again: the stream is out of
-    step."""
+    """Cuts a stream of bytes into frames. After an error it must not be fed again: the stream is out of step."""
 
     def __init__(self) -> None:
         self._pending: list[Buffer] = []  # the bytes of one frame that is not whole yet

@@ -1,13 +1,14 @@
 """A link: one admitted connection to a peer. Owns its Hello, its pings, its streams and its end.
 
-The dialer opens the control stream and says Hello first; the acceptor answers. Then both sides ping each
-other
-on it. Silence for the ping deadline, or the end of the connection, ends the link; nothing else does.
+The dialer opens the control stream and says Hello first; the acceptor answers. Then both sides ping each other on it.
+Silence for the ping deadline, or the end of the connection, ends the link; nothing else does.
 """
 
 import asyncio
 import contextlib
 from collections import deque
+from collections.abc import Coroutine
+from typing import Any
 
 from nodes.mesh import spans
 from nodes.mesh.calls import CallingSide
@@ -17,7 +18,7 @@ from nodes.mesh.messages import Control, Hello, HelloAnswer, Ping, Pong
 from nodes.mesh.postcard import Buffer, codec
 from nodes.mesh.quic import Connection, Stream, StreamLostError
 from nodes.mesh.roster import NodeRecord, Roster
-from nodes.mesh.serving import Handler, ServingSide
+from nodes.mesh.serving import Registered, ServingSide
 from nodes.mesh.settings import Settings
 from nodes.mesh.streams import READ_BYTES, FrameWriter, read_frames
 
@@ -81,7 +82,7 @@ class Link:
         greeting: Hello | HelloAnswer,
         *,
         dialed: bool,
-        handlers: dict[int, Handler],
+        handlers: dict[int, Registered],
         roster: Roster,
         settings: Settings,
     ) -> None:
@@ -190,7 +191,7 @@ class Link:
         if now - self._heard > self._settings.ping_deadline:
             self.end(CLOSE_SILENT, f"no sign of life for {now - self._heard:.1f} s")
 
-    def _spawn(self, coroutine: object) -> None:
-        task: asyncio.Task[None] = self._loop.create_task(coroutine)  # type: ignore[arg-type]
+    def _spawn(self, coroutine: Coroutine[Any, Any, None]) -> None:
+        task = self._loop.create_task(coroutine)
         self._tasks.add(task)
         task.add_done_callback(self._tasks.discard)

@@ -1,12 +1,12 @@
 """`Mesh`: a node's place on the mesh, and the only class the Kafka layer needs.
 
-Owns the endpoint, the accept loop with its allow-list, one dial loop per peer with known addresses, and the
-one
-link per peer. Calls and handlers are the links' (`calls`, `serving`).
+Owns the endpoint, the accept loop with its allow-list, one dial loop per peer with known addresses, and the one link
+per peer. Calls and handlers are the links' (`calls`, `serving`).
 """
 
 import asyncio
 import contextlib
+import inspect
 import logging
 import random
 import secrets
@@ -14,11 +14,8 @@ from collections.abc import Coroutine, Hashable, Iterable
 from pathlib import Path
 from typing import Any
 
-from opentelemetry.trace import SpanContext
-
 from nodes.mesh import identity, quic
 from nodes.mesh.admission import HandshakeBudget, new_link_wins, refusal_of
-from nodes.mesh.calls import Payload
 from nodes.mesh.errors import (
     ListenError,
     MeshClosedError,
@@ -39,8 +36,10 @@ from nodes.mesh.link import (
 )
 from nodes.mesh.messages import PROTOCOL_VERSION, Hello, HelloAnswer
 from nodes.mesh.roster import NodeState, Roster
-from nodes.mesh.serving import Handler
+from nodes.mesh.serving import Handler, Registered
 from nodes.mesh.settings import Settings
+from nodes.mesh.spans import Trace
+from nodes.mesh.streams import Payload
 
 log = logging.getLogger(__name__)
 
@@ -71,7 +70,7 @@ class Mesh:
         self._capabilities = list(capabilities)
         self._boot = secrets.randbits(64)
         self._allowed = set(allow)
-        self._handlers: dict[int, Handler] = {}
+        self._handlers: dict[int, Registered] = {}
         self._links: dict[str, Link] = {}
         self._up: dict[str, asyncio.Event] = {}
         self._dialers: dict[str, asyncio.Task[None]] = {}
@@ -126,9 +125,12 @@ class Mesh:
             self._dialers[node_id] = asyncio.get_running_loop().create_task(self._keep_connected(node_id))
 
     def register_kafka_handler(self, op_code: int, handler: Handler) -> None:
-        """Serves calls of `op_code` with `handler(call) -> bytes-like or list of buffers`, an async
-        function."""
-        self._handlers[op_code] = handler
+        """Serves calls of `op_code` with `handler(call)`, which gives bytes or a list of buffers (never copied).
+
+        An async function runs in a task. A plain function runs at once and must not block; it gives the answer or a
+        future of it, and costs least.
+        """
+        self._handlers[op_code] = Registered(handler, inspect.iscoroutinefunction(handler))
 
     async def kafka_op_call(
         self,
@@ -139,12 +141,14 @@ class Mesh:
         *,
         lane: Hashable = None,
         timeout: float | None = None,
-        trace: SpanContext | None = None,
+        trace: Trace = None,
     ) -> memoryview:
         """Calls the peer's handler. Calls with an equal `lane` start there in the order they were made here.
 
-        `lane=None` asks for no order; `lane=SINGLE_USE` for a stream of its own. Raises `PeerDownError`,
-        `CallTimeoutError`, `RemoteError` or `PayloadTooLargeError`; nothing is ever sent twice.
+        `lane=None` asks for no order; `lane=SINGLE_USE` for a stream of its own. `payload` is bytes-like or a list of
+        buffers, which are not joined. `trace` is a SpanContext, a 32-byte header or None for the current span; with
+        `NO_TRACE` tracing costs nothing. Raises `PeerDownError`, `CallTimeoutError`, `RemoteError` or
+        `PayloadTooLargeError`; nothing is ever sent twice.
         """
         link = self._links.get(peer)
         if link is None:

@@ -39,8 +39,7 @@ class OpCode(IntEnum):
 
 
 class Hello(msgspec.Struct, frozen=True):
-    """The dialer's first frame. `boot` is drawn anew by each process, so a restart can be told from a
-    re-dial."""
+    """The dialer's first frame. `boot` is drawn anew by each process, so a restart can be told from a re-dial."""
 
     protocol: U16
     role: str

@@ -1,11 +1,10 @@
 """The postcard wire format for `msgspec.Struct` types, compiled once per type from its annotations.
 
-`codec(Type)` gives a `Codec` with `encode`, `parts` (the same bytes as a list of buffers, so that a large
-byte
-field is never copied) and `decode`. Widths come from the aliases `U8` .. `I64`; a `bytes` field decodes to
-bytes, a `Blob` field to a memoryview on the input. Postcard has no type information on the wire: both sides
-must hold the same definitions. Malformed input raises `PostcardError`, and memory stays in proportion to the
-input: a count is checked against the bytes that are left before anything is built.
+`codec(Type)` gives a `Codec` with `encode`, `parts` (the same bytes as a list of buffers, so that a large byte field is
+never copied) and `decode`. Widths come from the aliases `U8` .. `I64`; a `bytes` field decodes to bytes, a `Blob` field
+to a memoryview on the input. Postcard has no type information on the wire: both sides must hold the same definitions.
+Malformed input raises `PostcardError`, and memory stays in proportion to the input: a count is checked against the
+bytes that are left before anything is built.
 
 | Python | postcard |
 |---|---|
@@ -31,6 +30,7 @@ from typing import Annotated, Any, Generic, NamedTuple, TypeVar, Union, get_args
 import msgspec
 
 from nodes.mesh.errors import PostcardError, UnencodableError
+from nodes.mesh.varint import ONE_BYTE, decode_varint, encode_varint
 
 Buffer = bytes | bytearray | memoryview
 T = TypeVar("T")
@@ -64,7 +64,6 @@ Blob = Annotated[bytes | bytearray | memoryview | list[Buffer], _BlobMark]
 
 # Depth of nested Structs: a type that holds itself would otherwise let input decide the depth of the stack.
 MAX_DEPTH = 32
-_ONE_BYTE = [bytes((n,)) for n in range(256)]
 
 
 class Codec(Generic[T]):
@@ -92,57 +91,20 @@ class Codec(Generic[T]):
     def decode(self, data: Buffer) -> T:
         """The value, which must fill the input exactly."""
         view = memoryview(data)
-        value, end = self.decode_from(view, 0)
+        value: T
+        try:
+            value, end = self._read(view, 0)
+        except (IndexError, UnicodeDecodeError, struct.error) as error:
+            raise PostcardError(f"{self._type.__name__} cannot be decoded: {error}") from error
         if end != len(view):
             raise PostcardError(f"{self._type.__name__}: {len(view) - end} bytes left over after the value")
         return value
-
-    def decode_from(self, view: memoryview, position: int) -> tuple[T, int]:
-        """The value that starts at `position`, and the position after it."""
-        try:
-            return self._read(view, position)
-        except (IndexError, UnicodeDecodeError, struct.error, RecursionError) as error:
-            raise PostcardError(f"{self._type.__name__} cannot be decoded: {error}") from error
 
 
 @functools.cache
 def codec(kind: type[T]) -> Codec[T]:
     """The codec of a Struct type, compiled at the first use."""
     return Codec(kind)
-
-
-def encode_varint(value: int) -> bytes:
-    """LEB128 of a number that is not negative."""
-    if value < 0x80:
-        return _ONE_BYTE[value]
-    out = bytearray()
-    while value > 0x7F:
-        out.append(value & 0x7F | 0x80)
-        value >>= 7
-    out.append(value)
-    return bytes(out)
-
-
-def decode_varint(view: memoryview | bytes, position: int, bits: int = 64) -> tuple[int, int]:
-    """The LEB128 number at `position` and the position after it; `PostcardError` if it has more than
-    `bits`."""
-    byte = view[position]
-    position += 1
-    if byte < 0x80:
-        return byte, position
-    value = byte & 0x7F
-    shift = 7
-    while True:
-        byte = view[position]
-        position += 1
-        value |= (byte & 0x7F) << shift
-        if value >> bits:
-            raise PostcardError(f"a varint of more than {bits} bits ends at byte {position}")
-        if byte < 0x80:
-            return value, position
-        shift += 7
-        if shift >= bits + 7:
-            raise PostcardError(f"a varint of too many bytes at byte {position}")
 
 
 def _compile(kind: Any, depth: int = 0) -> tuple[Write, Read]:
@@ -212,7 +174,7 @@ def _int(width: Width) -> tuple[Write, Read]:
 
     def write_byte(out: list[Buffer], value: int) -> None:
         check(value)
-        out.append(_ONE_BYTE[value & 0xFF])
+        out.append(ONE_BYTE[value & 0xFF])
 
     def read_u8(view: memoryview, position: int) -> tuple[int, int]:
         return view[position], position + 1
@@ -222,7 +184,7 @@ def _int(width: Width) -> tuple[Write, Read]:
 
     def write_unsigned(out: list[Buffer], value: int) -> None:
         check(value)
-        out.append(_ONE_BYTE[value] if value < 0x80 else encode_varint(value))
+        out.append(ONE_BYTE[value] if value < 0x80 else encode_varint(value))
 
     def write_signed(out: list[Buffer], value: int) -> None:
         check(value)
@@ -270,7 +232,7 @@ def _write_blob(out: list[Buffer], value: Buffer | list[Buffer]) -> None:
         out.extend(value)
     else:
         size = len(value)
-        out.append(_ONE_BYTE[size] if size < 0x80 else encode_varint(size))
+        out.append(ONE_BYTE[size] if size < 0x80 else encode_varint(size))
         out.append(value)
 
 
@@ -405,19 +367,48 @@ def _tagged(kinds: list[type], codecs: Sequence[tuple[Write, Read]]) -> tuple[Wr
 
 
 def _struct(kind: type[msgspec.Struct], depth: int) -> tuple[Write, Read]:
+    """One function each way, made from source: on the hot path a call per field would cost more than the field."""
     hints = get_type_hints(kind, include_extras=True)
-    fields = [(name, *_compile(hints[name], depth + 1)) for name in kind.__struct_fields__]
-    readers = [read for _, _, read in fields]
+    scope: dict[str, Any] = {"kind": kind, "one": ONE_BYTE, "varint": decode_varint, "join": b"".join}
+    writing: list[str] = []
+    reading: list[str] = []
+    numbers: list[str] = []  # encoded ints side by side, which become one buffer
+    for n, name in enumerate(kind.__struct_fields__):
+        width = _unsigned_width(hints[name])
+        scope[f"write{n}"], scope[f"read{n}"] = _compile(hints[name], depth + 1)
+        if width is None:
+            writing += [*_appended(numbers), f"write{n}(out, value.{name})"]
+            reading.append(f"f{n}, at = read{n}(view, at)")
+            numbers = []
+        else:
+            scope[f"long{n}"] = functools.partial(_checked_varint, width)
+            one_byte = 0x100 if width.bits == 8 else 0x80
+            numbers.append(f"one[x] if 0 <= (x := value.{name}) < {one_byte} else long{n}(x)")
+            reading += [f"f{n} = view[at]", "at += 1"]
+            if width.bits > 8:
+                reading.append(f"if f{n} > 0x7F: f{n}, at = varint(view, at - 1, {width.bits})")
+    writing += _appended(numbers)
+    reading.append(f"return kind({', '.join(f'f{n}' for n in range(len(kind.__struct_fields__)))}), at")
+    source = _function("write(out, value)", writing or ["pass"]) + _function("read(view, at)", reading)
+    exec(compile(source, f"<postcard of {kind.__name__}>", "exec"), scope)
+    return scope["write"], scope["read"]
 
-    def write(out: list[Buffer], value: Any) -> None:
-        for name, write_field, _ in fields:
-            write_field(out, getattr(value, name))
 
-    def read(view: memoryview, position: int) -> tuple[Any, int]:
-        values = []
-        for read_field in readers:
-            value, position = read_field(view, position)
-            values.append(value)
-        return kind(*values), position
+def _unsigned_width(hint: Any) -> Width | None:
+    """The width of an unsigned int, whose code is written out in place; None for every other type."""
+    mark = get_args(hint)[1] if get_origin(hint) is Annotated else None
+    return mark if isinstance(mark, Width) and not mark.signed else None
 
-    return write, read
+
+def _checked_varint(width: Width, value: int) -> bytes:
+    if not 0 <= value < 1 << width.bits:
+        raise UnencodableError(f"{value} does not fit u{width.bits}")
+    return encode_varint(value)
+
+
+def _appended(numbers: list[str]) -> list[str]:
+    return [f"out.append(join(({', '.join(numbers)},)))"] if numbers else []
+
+
+def _function(head: str, body: list[str]) -> str:
+    return f"def {head}:\n" + "".join(f"    {line}\n" for line in body)

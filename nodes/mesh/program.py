@@ -27,8 +27,7 @@ def run_node(main: Coroutine[Any, Any, None]) -> None:
 
 
 def stop_event() -> asyncio.Event:
-    """Set by SIGTERM or SIGINT. The program then awaits `mesh.close()`, which peers notice within
-    milliseconds."""
+    """Set by SIGTERM or SIGINT. The program then awaits `mesh.close()`, which peers notice within milliseconds."""
     event = asyncio.Event()
     loop = asyncio.get_running_loop()
     for number in (signal.SIGTERM, signal.SIGINT):

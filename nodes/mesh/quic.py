@@ -1,7 +1,7 @@
 """Typed wrappers around iroh: the only module besides `fast_iroh` that sees the binding.
 
-Every failure of the binding comes out as `StreamLostError` or `MeshError`. Only reader and writer tasks may
-await these calls; a caller that gives up cancels its own future, never a call into Rust.
+Every failure of the binding comes out as `StreamLostError` or `MeshError`. Only reader and writer tasks may await these
+calls; a caller that gives up cancels its own future, never a call into Rust.
 """
 
 import ipaddress

@@ -1,23 +1,27 @@
 """The serving side of one link: admits calls, keeps the order of lanes, runs handlers, answers.
 
-A lane's calls are started in the order they came: each start is a task, and tasks start in the order they
-were
-made, so the code of a handler up to its first await runs in that order too. A call whose body is still on its
-way holds its lane (and no other). A handler is never cancelled by a deadline or a caller that went: at the
-deadline the caller gets its answer, the handler runs on, and what it returns is dropped. A write that was
-begun
-is finished.
+A handler is a plain function or an async one. A plain function runs at once, in the reader, and gives the answer or a
+future of it (so it must not block): no task is made, which is what the hot path wants. An async function runs in a task
+of its own. Either way the code up to the first await runs in the order of the lane: tasks start in the order they were
+made, and a plain function whose turn comes while tasks are still to start becomes a task behind them.
+
+A call whose body is still on its way holds its lane (and no other). A handler is never cancelled by a deadline or a
+caller that went: at the deadline the caller gets its answer, the handler runs on, and what it returns is dropped. A
+write that was begun is finished.
 """
 
 import asyncio
+import contextlib
+import functools
 import logging
 from collections import deque
 from collections.abc import Awaitable, Callable
+from typing import Any, NamedTuple
 
 from opentelemetry.trace import Span
 
 from nodes.mesh import spans
-from nodes.mesh.calls import CHANNEL_BITS, UNORDERED_LANE, Payload
+from nodes.mesh.calls import CHANNEL_BITS, UNORDERED_LANE
 from nodes.mesh.errors import HandlerError, MalformedError, Status
 from nodes.mesh.frames import (
     INLINE_BYTES,
@@ -37,13 +41,25 @@ from nodes.mesh.postcard import codec
 from nodes.mesh.quic import Stream
 from nodes.mesh.roster import NodeRecord, Roster
 from nodes.mesh.settings import Settings
-from nodes.mesh.streams import Assembly, BulkWriter, FrameWriter, Transfer, read_frames
+from nodes.mesh.streams import (
+    BUFFERS,
+    Assembly,
+    BulkWriter,
+    FrameWriter,
+    Payload,
+    Transfer,
+    buffers_of,
+    read_frames,
+)
 
 log = logging.getLogger(__name__)
 
 # A peer that announces bodies and never sends them may hold at most this many places.
 MAX_ASSEMBLIES = 4096
 _STOP_CODE = 400
+_CHANNEL_MASK = (1 << CHANNEL_BITS) - 1
+_MESSAGE_CHARACTERS = 1024
+_EMPTY = memoryview(b"")
 _OP = codec(KafkaOp)
 _RESPONSE = codec(KafkaOpResponse)
 _BODY = codec(Body)
@@ -53,8 +69,7 @@ class KafkaCall:
     """What a handler gets. `payload` is a view that is valid as long as the handler keeps it."""
 
     __slots__ = (
-        "answered", "assembly", "deadline", "header", "op_code", "org_id", "payload", "peer", "reply",
-        "request_id",
+        "assembly", "deadline", "failure", "header", "op_code", "org_id", "payload", "peer", "reply", "request_id",
         "single", "span",
     )  # fmt: skip
 
@@ -67,21 +82,28 @@ class KafkaCall:
         self.peer = peer
         self.header = header  # the 32-byte trace header, for those who store or pass on the trace id
         self.deadline = deadline  # in the event loop's time
-        self.payload = memoryview(b"")
-        self.reply = reply
+        self.payload = _EMPTY
+        self.reply: FrameWriter | None = reply  # None once the answer is sent
         self.single = single
-        self.answered = False
+        self.failure = ""
         self.assembly: Assembly | None = None
         self.span: Span | None = None
 
 
-Handler = Callable[[KafkaCall], Awaitable[Payload]]
+Handler = Callable[[KafkaCall], Payload | Awaitable[Payload]]
+
+
+class Registered(NamedTuple):
+    """A handler and what it is, looked at once instead of at every call."""
+
+    handler: Handler
+    is_async: bool
 
 
 class ServingSide:
     """All calls of one peer to this node over one connection."""
 
-    def __init__(self, handlers: dict[int, Handler], record: NodeRecord, roster: Roster, settings: Settings) -> None:
+    def __init__(self, handlers: dict[int, Registered], record: NodeRecord, roster: Roster, settings: Settings) -> None:
         self._handlers = handlers
         self._record = record
         self._counters = roster.counters
@@ -89,10 +111,13 @@ class ServingSide:
         self._loop = asyncio.get_running_loop()
         self._last_ids = [0] * (1 << CHANNEL_BITS)
         self._running: dict[int, KafkaCall] = {}
-        self._tasks: set[asyncio.Task[None]] = set()
+        self._work: set[asyncio.Future[Any]] = set()  # tasks, and futures that plain handlers gave
+        self._starting = 0  # tasks that were made and have not run yet
         self._assemblies: dict[int, Assembly] = {}
         self._held: dict[int, deque[KafkaCall]] = {}  # lanes whose first call waits for its body
+        self._held_calls = 0
         self._lane_of: dict[int, int] = {}  # of calls whose bodies are on their way
+        self._body_bytes = 0  # of all bodies that are on their way
         self._bulk = BulkWriter(record)
         self._writers: set[FrameWriter] = set()
         self.closing = False
@@ -123,14 +148,18 @@ class ServingSide:
             writer.stop()
         self._assemblies.clear()
         self._held.clear()
+        self._held_calls = 0
 
     async def drain(self, grace: float) -> None:
-        """Takes no more calls and waits for the handlers at work, then cancels them."""
+        """Takes no more calls, waits for the handlers at work, then cancels them and answers in their place."""
         self.closing = True
-        if self._tasks:
-            await asyncio.wait(self._tasks, timeout=grace)
-        for task in self._tasks:
-            task.cancel()
+        if self._work:
+            await asyncio.wait(self._work, timeout=grace)
+        for work in self._work:
+            if isinstance(work, asyncio.Task):  # a future is the handler's own, and others may wait on it
+                work.cancel()
+        for call in list(self._running.values()):
+            self._answer(call, Status.CLOSING, "the node shut down before the handler ended")
 
     def _on_frame(self, frame: Frame | UnknownFrame, stream: Stream, writer: FrameWriter) -> None:
         if isinstance(frame, UnknownFrame):
@@ -147,67 +176,76 @@ class ServingSide:
 
     def _on_op(self, frame: Frame, reply: FrameWriter) -> None:
         op = _OP.decode(frame.body)
+        request_id = op.request_id
+        if request_id <= self._last_ids[request_id & _CHANNEL_MASK]:
+            self._counters["replayed"] += 1
+            log.warning("%s sent request %d again; not executed", self._record.node_id[:10], request_id)
+            return
+        self._last_ids[request_id & _CHANNEL_MASK] = request_id
         deadline = self._loop.time() + op.timeout_ms / 1000
         call = KafkaCall(op, self._record.node_id, frame.header, deadline, reply, frame.tag == TAG_SINGLE)
-        channel = op.request_id & (1 << CHANNEL_BITS) - 1
-        if op.request_id <= self._last_ids[channel]:
-            self._counters["replayed"] += 1
-            log.warning("%s sent request %d again; not executed", self._record.node_id[:10], op.request_id)
-            return
-        self._last_ids[channel] = op.request_id
         refusal = self._refusal(op)
         if refusal is not None:
+            self._drop_body(request_id)
             self._answer(call, *refusal)
-        if isinstance(op.payload, Inline):
+        elif isinstance(op.payload, Inline):
             assert isinstance(op.payload.data, memoryview)
             call.payload = op.payload.data
+            self._line_up(call, op.lane)
         elif call.single:
             raise MalformedError("a chunked body on a single-use stream")
         else:
             self._expect(call, op.payload.length)
-        self._line_up(call, op.lane)
+            self._line_up(call, op.lane)
 
     def _refusal(self, op: KafkaOp) -> tuple[Status, str] | None:
         if self.closing:
             return Status.CLOSING, "the node is shutting down; try another one or later"
         if op.op_code not in self._handlers:
             return Status.NO_HANDLER, f"op {op.op_code:#04x} has no handler on this node"
-        if len(self._running) >= self._settings.handlers or len(self._assemblies) >= MAX_ASSEMBLIES:
-            return Status.BUSY, f"{len(self._running)} calls of this peer are at work; send fewer at a time"
+        at_work = len(self._running) + self._held_calls
+        if at_work >= self._settings.handlers or len(self._assemblies) >= MAX_ASSEMBLIES:
+            return Status.BUSY, f"{at_work} calls of this peer are at work; send fewer at a time"
+        if isinstance(op.payload, Chunked) and op.payload.length > MAX_BODY_BYTES:
+            return Status.TOO_LARGE, f"a body of {op.payload.length} bytes; the limit is {MAX_BODY_BYTES}"
         return None
 
     def _expect(self, call: KafkaCall, length: int) -> None:
         assembly = self._assemblies.setdefault(call.request_id, Assembly())
         call.assembly = assembly
-        if length > MAX_BODY_BYTES:
-            self._answer(call, Status.TOO_LARGE, f"a body of {length} bytes; the limit is {MAX_BODY_BYTES}")
         assembly.length = length
         if assembly.aborted or assembly.complete:
-            del self._assemblies[call.request_id]
+            self._drop_body(call.request_id)
+
+    def _drop_body(self, request_id: int) -> None:
+        """The body is whole or not wanted; pieces that still come are strays."""
+        assembly = self._assemblies.pop(request_id, None)
+        if assembly is not None:
+            self._body_bytes -= assembly.received
 
     def _line_up(self, call: KafkaCall, lane: int) -> None:
         """Starts the call, or puts it behind the one that holds its lane."""
         waits = call.assembly is not None and call.request_id in self._assemblies
-        held = self._held.get(lane) if lane != UNORDERED_LANE else None
-        if held is not None:
-            held.append(call)
-        elif waits and lane != UNORDERED_LANE:
-            self._held[lane] = deque([call])
-        elif waits:
-            self._held[-call.request_id] = deque([call])  # a lane of its own, of one call
-        else:
+        if lane == UNORDERED_LANE and waits:
+            lane = -call.request_id  # a lane of its own, of one call
+        held = self._held.get(lane) if self._held else None
+        if held is None and not waits:
             self._start(call)
             return
+        self._held_calls += 1
+        if held is None:
+            self._held[lane] = deque([call])
+        else:
+            held.append(call)
         if waits:
-            self._lane_of[call.request_id] = lane if lane != UNORDERED_LANE else -call.request_id
+            self._lane_of[call.request_id] = lane
 
     def _on_body(self, body: Body) -> None:
         piece = body.piece
         assembly = self._assemblies.get(piece.request_id)
         if assembly is None:
-            # The chunks may overtake their call, which is on another stream; an old id is a replay or a late
-            # one.
-            last = self._last_ids[piece.request_id & (1 << CHANNEL_BITS) - 1]
+            # The chunks may overtake their call, which is on another stream; an old id is a replay or a late one.
+            last = self._last_ids[piece.request_id & _CHANNEL_MASK]
             if piece.request_id <= last or len(self._assemblies) >= MAX_ASSEMBLIES:
                 if piece.request_id:
                     self._counters["stray"] += 1
@@ -217,14 +255,18 @@ class ServingSide:
             assembly.aborted = True
         elif isinstance(piece, BodyChunk):
             assembly.add(piece, MAX_BODY_BYTES)
+            self._body_bytes += len(piece.data)
+            if self._body_bytes > self._settings.body_bytes:
+                raise MalformedError(f"more than {self._settings.body_bytes} bytes of bodies that are not whole")
         if assembly.length is not None and (assembly.aborted or assembly.complete):
-            del self._assemblies[piece.request_id]
+            self._drop_body(piece.request_id)
             self._release_lane(self._lane_of.pop(piece.request_id))
 
     def _release_lane(self, lane: int) -> None:
         """Starts the lane's calls in order, up to the next one whose body is on its way."""
         held = self._held.get(lane)
         while held and held[0].request_id not in self._assemblies:
+            self._held_calls -= 1
             self._start(held.popleft())
         if not held:
             self._held.pop(lane, None)
@@ -233,61 +275,111 @@ class ServingSide:
         if call.assembly is not None:
             if call.assembly.aborted:
                 self._answer(call, Status.CANCELLED, "the caller gave up while its body was on the way")
-            else:
-                call.payload = call.assembly.join()
+                return
+            call.payload = call.assembly.join()
             call.assembly = None
-        if call.answered:
-            return
         if call.deadline <= self._loop.time():
             self._answer(call, Status.DEADLINE, "the deadline passed before the handler could start")
             return
-        self._running[call.request_id] = call
-        task = self._loop.create_task(self._run(call, self._handlers[call.op_code]))
-        self._tasks.add(task)
-        task.add_done_callback(self._tasks.discard)
+        handler, is_async = self._handlers[call.op_code]
+        if is_sampled(call.header):
+            call.span = spans.start_handle(call.header, call.op_code, call.org_id, call.request_id)
+        if is_async or self._starting:
+            self._start_task(call, handler)
+        else:
+            self._run_at_once(call, handler)
 
-    async def _run(self, call: KafkaCall, handler: Handler) -> None:
+    def _run_at_once(self, call: KafkaCall, handler: Handler) -> None:
         try:
-            if is_sampled(call.header):
-                call.span = spans.start_handle(call.header, call.op_code, call.org_id, call.request_id)
             if call.span is None:
-                result = await handler(call)
+                result = handler(call)
             else:
                 with spans.as_current(call.span):
-                    result = await handler(call)
-            self._answer(call, Status.OK, "", result)
-        except HandlerError as error:
-            self._answer(call, error.code, str(error))
-        except Exception as error:
-            log.exception("the handler of op %#04x failed", call.op_code)
-            self._answer(call, Status.HANDLER_FAILED, f"{type(error).__name__}: {error}")
+                    result = handler(call)
+            if isinstance(result, BUFFERS):
+                self._end(call, result)
+                return
+        except Exception as error:  # noqa: BLE001 - a handler may raise anything; it is logged and answered
+            self._fail(call, error)
+            return
+        if isinstance(result, asyncio.Future):
+            self._running[call.request_id] = call
+            self._work.add(result)
+            result.add_done_callback(functools.partial(self._on_future, call))
+        else:
+            self._start_task(call, lambda _: result)
+
+    def _start_task(self, call: KafkaCall, handler: Handler) -> None:
+        self._running[call.request_id] = call
+        self._starting += 1
+        task = self._loop.create_task(self._run(call, handler))
+        self._work.add(task)
+        task.add_done_callback(self._work.discard)
+
+    async def _run(self, call: KafkaCall, handler: Handler) -> None:
+        self._starting -= 1
+        try:
+            with spans.as_current(call.span) if call.span is not None else contextlib.nullcontext():
+                result = handler(call)
+                self._end(call, result if isinstance(result, BUFFERS) else await result)
+        except Exception as error:  # noqa: BLE001 - a handler may raise anything; it is logged and answered
+            self._fail(call, error)
         except asyncio.CancelledError:
-            self._answer(call, Status.CLOSING, "the node shut down before the handler ended")
+            self._on_cancelled(call)
             raise
-        finally:
-            self._running.pop(call.request_id, None)
-            self._record.calls_served += 1
-            if call.span is not None:
-                spans.end(call.span)
+
+    def _on_future(self, call: KafkaCall, future: asyncio.Future[Payload]) -> None:
+        self._work.discard(future)
+        if future.cancelled():
+            self._on_cancelled(call)
+            return
+        try:
+            self._end(call, future.result())
+        except Exception as error:  # noqa: BLE001 - a handler may raise anything; it is logged and answered
+            self._fail(call, error)
+
+    def _on_cancelled(self, call: KafkaCall) -> None:
+        if self.closing:
+            self._answer(call, Status.CLOSING, "the node shut down before the handler ended")
+        else:
+            self._answer(call, Status.HANDLER_FAILED, "the handler was cancelled")
+        self._end(call)
+
+    def _fail(self, call: KafkaCall, error: BaseException) -> None:
+        if isinstance(error, HandlerError):
+            self._answer(call, error.code, str(error))
+        else:
+            log.error("the handler of op %#04x failed", call.op_code, exc_info=error)
+            self._answer(call, Status.HANDLER_FAILED, f"{type(error).__name__}: {error}")
+        self._end(call)
+
+    def _end(self, call: KafkaCall, result: Payload = b"") -> None:
+        """The handler is done: answers if nothing has, and closes the books on the call."""
+        if call.reply is not None:
+            self._answer(call, Status.OK, "", result)
+        self._running.pop(call.request_id, None)
+        self._record.calls_served += 1
+        if call.span is not None:
+            spans.end(call.span, call.failure)
 
     def _answer(self, call: KafkaCall, status: int, message: str, result: Payload = b"") -> None:
         """Sends the one answer of a call; later ones are dropped."""
-        if call.answered:
+        reply = call.reply
+        if reply is None:
             return
-        buffers = result if isinstance(result, list) else [result]
-        size = sum(map(len, buffers))
+        buffers, size = buffers_of(result)
         if size > MAX_BODY_BYTES:
             self._answer(call, Status.TOO_LARGE, f"an answer of {size} bytes; the limit is {MAX_BODY_BYTES}")
             return
         chunked = size > INLINE_BYTES and not call.single
         payload = Chunked(size) if chunked else Inline(buffers)
-        body = _RESPONSE.parts(KafkaOpResponse(call.request_id, status, message[:1024], payload))
-        call.answered = True
+        body = _RESPONSE.parts(KafkaOpResponse(call.request_id, status, message[:_MESSAGE_CHARACTERS], payload))
+        call.reply, call.failure = None, message
         header = NO_TRACE
         if call.span is not None:
             header = spans.ack(call.span, call.op_code, call.org_id, call.request_id, status)
-        call.reply.send(encode_frame(TAG_SINGLE if call.single else TAG_LANE, header, body))
+        reply.send(encode_frame(TAG_SINGLE if call.single else TAG_LANE, header, body))
         if chunked:
             self._bulk.send(Transfer(call.request_id, buffers))
         if call.single:
-            call.reply.finish()
+            reply.finish()

@@ -31,6 +31,8 @@ class Settings:
     single_streams: int = 64
     # Handlers of one peer at work at the same time. Above it calls are answered with BUSY.
     handlers: int = 10_000
+    # Bodies of one peer that are not whole yet: its 32 MB in flight or one of the largest size, with room to spare.
+    body_bytes: int = 256 * 1024 * 1024
     # Full handshakes a second for sources that are not known peers; each costs the node about a millisecond.
     stranger_handshakes: int = 50
     # How long close() waits for handlers at work.

@@ -1,23 +1,45 @@
-"""The mesh's spans and the trace header of its frames. Speaks the OpenTelemetry API only; never raises.
+"""The mesh's spans and the trace header of its frames. Speaks the OpenTelemetry API only.
 
-A call is traced if its context is sampled, and one flag decides: without it no span is made on either side.
-Names and nesting: `mesh.kafkaop.sent` > `mesh.kafkaop.handle` (other process) > `kafkaop.ack`, and
-`kafkaop.ack_received` under `sent`.
+A span that cannot be recorded is logged and never fails the call it belongs to.
+
+A call is traced if its context is sampled, and one flag decides: without it no span is made on either side. Names and
+nesting: `mesh.kafkaop.sent` > `mesh.kafkaop.handle` (other process) > `kafkaop.ack`, and `kafkaop.ack_received` under
+`sent`.
 """
 
 import contextlib
+import logging
 from collections.abc import Iterator
 
 from opentelemetry import context as otel_context
 from opentelemetry import trace
 from opentelemetry.trace import NonRecordingSpan, Span, SpanContext, SpanKind, Status, StatusCode, TraceFlags
 
-from nodes.mesh.frames import NO_TRACE
+from nodes.mesh.frames import HEADER_BYTES, NO_TRACE, is_sampled
+
+log = logging.getLogger(__name__)
 
 _VERSION = b"\x00"
 _RESERVED = bytes(6)
-_SAMPLED = TraceFlags.SAMPLED
+# What a caller may hand over: a context, a frame's 32-byte header (cheapest; NO_TRACE costs nothing), or None for the
+# span that is current where the call is made.
+Trace = SpanContext | bytes | None
 _tracer = trace.get_tracer("rafka.mesh")
+
+
+class _Harmless:
+    """Span processors are the program's: one that raises must not fail a call."""
+
+    def __enter__(self) -> None:
+        return None
+
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: object) -> bool:
+        if isinstance(error, Exception):
+            log.error("a span could not be recorded", exc_info=error)
+        return isinstance(error, Exception)
+
+
+_harmless = _Harmless()
 
 
 def header_of(context: SpanContext) -> bytes:
@@ -38,12 +60,19 @@ def context_of(header: bytes) -> SpanContext:
     )
 
 
-def start_sent(given: SpanContext | None, op_code: int, org_id: int) -> tuple[Span | None, bytes]:
+def start_sent(given: Trace, op_code: int, org_id: int) -> tuple[Span | None, bytes]:
     """Starts the caller's span if the context is sampled; the header for the frame in any case."""
-    parent = trace.get_current_span().get_span_context() if given is None else given
-    if not parent.trace_flags & _SAMPLED:
-        return None, header_of(parent)
-    with contextlib.suppress(Exception):
+    if isinstance(given, bytes):
+        if len(given) != HEADER_BYTES:
+            raise ValueError(f"a trace header has {HEADER_BYTES} bytes, not {len(given)}")
+        if not is_sampled(given):
+            return None, given
+        parent = context_of(given)
+    else:
+        parent = trace.get_current_span().get_span_context() if given is None else given
+        if not parent.trace_flags & TraceFlags.SAMPLED:
+            return None, header_of(parent)
+    with _harmless:
         span = _start("mesh.kafkaop.sent", parent, SpanKind.CLIENT)
         span.set_attributes({"mesh.op_code": op_code, "mesh.org_id": org_id})
         return span, header_of(span.get_span_context())
@@ -51,13 +80,13 @@ def start_sent(given: SpanContext | None, op_code: int, org_id: int) -> tuple[Sp
 
 
 def request_sent(span: Span, request_id: int) -> None:
-    with contextlib.suppress(Exception):
+    with _harmless:
         span.set_attribute("mesh.request_id", request_id)
 
 
 def ack_received(span: Span, header: bytes, op_code: int, org_id: int, request_id: int) -> None:
     """The short span at the answer's arrival; links to the peer's span that the answer's header names."""
-    with contextlib.suppress(Exception):
+    with _harmless:
         ack = _start("kafkaop.ack_received", span.get_span_context(), SpanKind.INTERNAL)
         ack.set_attributes({"mesh.op_code": op_code, "mesh.org_id": org_id, "mesh.request_id": request_id})
         remote = context_of(header)
@@ -67,7 +96,7 @@ def ack_received(span: Span, header: bytes, op_code: int, org_id: int, request_i
 
 
 def end(span: Span, error: str = "") -> None:
-    with contextlib.suppress(Exception):
+    with _harmless:
         if error:
             span.set_status(Status(StatusCode.ERROR, error))
         span.end()
@@ -75,7 +104,7 @@ def end(span: Span, error: str = "") -> None:
 
 def start_handle(header: bytes, op_code: int, org_id: int, request_id: int) -> Span | None:
     """The serving side's span; call it only for a sampled header."""
-    with contextlib.suppress(Exception):
+    with _harmless:
         span = _start("mesh.kafkaop.handle", context_of(header), SpanKind.SERVER)
         span.set_attributes({"mesh.op_code": op_code, "mesh.org_id": org_id, "mesh.request_id": request_id})
         return span
@@ -94,7 +123,7 @@ def as_current(span: Span) -> Iterator[None]:
 
 def ack(span: Span, op_code: int, org_id: int, request_id: int, status: int) -> bytes:
     """The short span at the answer's sending, under the handler's; gives the header for the answer."""
-    with contextlib.suppress(Exception):
+    with _harmless:
         answer = _start("kafkaop.ack", span.get_span_context(), SpanKind.INTERNAL)
         attributes = {"mesh.op_code": op_code, "mesh.org_id": org_id, "mesh.request_id": request_id}
         answer.set_attributes(attributes | {"mesh.status": status})
@@ -104,7 +133,7 @@ def ack(span: Span, op_code: int, org_id: int, request_id: int, status: int) -> 
 
 
 def unsupported_tag(header: bytes, tag: int, length: int, peer: str) -> None:
-    with contextlib.suppress(Exception):
+    with _harmless:
         span = _start("unsupported_tag", context_of(header), SpanKind.SERVER)
         span.set_attributes({"mesh.tag": tag, "mesh.frame_bytes": length, "mesh.peer": peer})
         span.end()

@@ -1,8 +1,8 @@
 """A broker-like node in a process of its own, for tests and benchmarks: `child_node.py FOLDER ALLOWED_ID...`.
 
-Prints one JSON line with its NodeId and addresses when it listens. Ops: 0x20 echo, 0x21 size of the body,
-0x22 sleep for the seconds in the body, 0x23 fail, 0x24 own error code, 0x25 as many bytes as the body says,
-0x26 remember the body, 0x27 what was remembered, 0x28 counters as JSON.
+Prints one JSON line with its NodeId and addresses when it listens. Ops: 0x20 echo, 0x21 size of the body, 0x22 sleep
+for the seconds in the body, 0x23 fail, 0x24 own error code, 0x25 as many bytes as the body says, 0x26 remember the
+body, 0x27 what was remembered, 0x28 counters as JSON.
 """
 
 import asyncio

@@ -19,7 +19,7 @@ from nodes.mesh.frames import (
     encode_frame,
     is_sampled,
 )
-from nodes.mesh.postcard import encode_varint
+from nodes.mesh.varint import encode_varint
 
 known = st.tuples(st.sampled_from(sorted(FRAME_LIMITS)), st.binary(min_size=32, max_size=32), st.binary(max_size=500))
 unknown = st.tuples(st.sampled_from([0x00, 0x01, 0x42, 0x80, 0xFF]), st.just(NO_TRACE), st.binary(max_size=500))

@@ -10,7 +10,8 @@ from two_nodes import COUNTERS, ECHO, RECALL, REMEMBER, Child, run
 from nodes.mesh import Mesh
 from nodes.mesh.frames import NO_TRACE, TAG_BODY, TAG_CONTROL, TAG_LANE, TAG_SINGLE, encode_frame
 from nodes.mesh.messages import Body, BodyChunk, Inline, KafkaOp
-from nodes.mesh.postcard import codec, encode_varint
+from nodes.mesh.postcard import codec
+from nodes.mesh.varint import encode_varint
 
 
 async def send_raw(mesh: Mesh, child: Child, data: bytes) -> None:

@@ -252,9 +252,8 @@ def wildcard_sockets(pid: int) -> list[object]:
 
 
 def test_no_socket_of_either_process_stays_on_a_wildcard_address(tmp_path: Path) -> None:
-    """iroh's port mapper looks for a router from a wildcard UDP port in the first second after a bind, and
-    the
-    Python binding cannot switch it off. This test gives it that time; the mesh's own sockets get none."""
+    """iroh's port mapper looks for a router from a wildcard UDP port in the first second after a bind, and the Python
+    binding cannot switch it off. This test gives it that time; the mesh's own sockets get none."""
 
     async def test(mesh: Mesh, child: Child) -> None:
         assert {address.rpartition(":")[0] for address in mesh.addresses} <= {"127.0.0.1", "[::1]"}

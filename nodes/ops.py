@@ -10,6 +10,8 @@ import msgspec
 from nodes.mesh.postcard import I16, I32, I64, U8, U32, Blob
 
 NO_ID = bytes(16)
+# The leader epoch of every partition: a partition has one broker for life, and a recreated topic has a new id.
+LEADER_EPOCH = 0
 
 
 class Op(msgspec.Struct, frozen=True, gc=False):
@@ -19,14 +21,14 @@ class Op(msgspec.Struct, frozen=True, gc=False):
 # Produce
 
 
-class ProducePartition(Op):
+class ProducePartition(Op, frozen=True, gc=False):
     topic: str
     topic_id: bytes
     partition: I32
     records: Blob
 
 
-class Produce(Op):
+class Produce(Op, frozen=True, gc=False):
     """`api_version` tells which record formats the client may send (message sets below 3, zstd from 7)."""
 
     api_version: I16
@@ -35,7 +37,7 @@ class Produce(Op):
     partitions: list[ProducePartition]
 
 
-class ProduceResult(Op):
+class ProduceResult(Op, frozen=True, gc=False):
     error: I16 = 0
     base_offset: I64 = -1
     log_append_time: I64 = -1
@@ -43,14 +45,14 @@ class ProduceResult(Op):
     message: str | None = None
 
 
-class ProduceAnswer(Op):
+class ProduceAnswer(Op, frozen=True, gc=False):
     results: list[ProduceResult]
 
 
 # Fetch
 
 
-class FetchPartition(Op):
+class FetchPartition(Op, frozen=True, gc=False):
     topic: str
     topic_id: bytes
     partition: I32
@@ -59,7 +61,7 @@ class FetchPartition(Op):
     leader_epoch: I32 = -1
 
 
-class Fetch(Op):
+class Fetch(Op, frozen=True, gc=False):
     """`api_version` tells which record format the client can read (magic 0 below 2, magic 1 below 4)."""
 
     api_version: I16
@@ -69,21 +71,21 @@ class Fetch(Op):
     partitions: list[FetchPartition]
 
 
-class FetchResult(Op):
+class FetchResult(Op, frozen=True, gc=False):
     error: I16 = 0
     high_watermark: I64 = -1
     log_start_offset: I64 = -1
     records: Blob = b""
 
 
-class FetchAnswer(Op):
+class FetchAnswer(Op, frozen=True, gc=False):
     results: list[FetchResult]
 
 
 # Offsets
 
 
-class ListOffsetsPartition(Op):
+class ListOffsetsPartition(Op, frozen=True, gc=False):
     topic: str
     topic_id: bytes
     partition: I32
@@ -91,45 +93,45 @@ class ListOffsetsPartition(Op):
     leader_epoch: I32 = -1
 
 
-class ListOffsets(Op):
+class ListOffsets(Op, frozen=True, gc=False):
     partitions: list[ListOffsetsPartition]
 
 
-class ListOffsetsResult(Op):
+class ListOffsetsResult(Op, frozen=True, gc=False):
     error: I16 = 0
     timestamp: I64 = -1
     offset: I64 = -1
     leader_epoch: I32 = -1
 
 
-class ListOffsetsAnswer(Op):
+class ListOffsetsAnswer(Op, frozen=True, gc=False):
     results: list[ListOffsetsResult]
 
 
-class EpochPartition(Op):
+class EpochPartition(Op, frozen=True, gc=False):
     topic: str
     partition: I32
     leader_epoch: I32
     current_leader_epoch: I32 = -1
 
 
-class EpochEnds(Op):
+class EpochEnds(Op, frozen=True, gc=False):
     """OffsetForLeaderEpoch."""
 
     partitions: list[EpochPartition]
 
 
-class EpochResult(Op):
+class EpochResult(Op, frozen=True, gc=False):
     error: I16 = 0
     leader_epoch: I32 = -1
     end_offset: I64 = -1
 
 
-class EpochAnswer(Op):
+class EpochAnswer(Op, frozen=True, gc=False):
     results: list[EpochResult]
 
 
-class DeleteRecordsPartition(Op):
+class DeleteRecordsPartition(Op, frozen=True, gc=False):
     """`offset` -1 means the high watermark."""
 
     topic: str
@@ -137,23 +139,23 @@ class DeleteRecordsPartition(Op):
     offset: I64
 
 
-class DeleteRecords(Op):
+class DeleteRecords(Op, frozen=True, gc=False):
     partitions: list[DeleteRecordsPartition]
 
 
-class DeleteRecordsResult(Op):
+class DeleteRecordsResult(Op, frozen=True, gc=False):
     error: I16 = 0
     low_watermark: I64 = -1
 
 
-class DeleteRecordsAnswer(Op):
+class DeleteRecordsAnswer(Op, frozen=True, gc=False):
     results: list[DeleteRecordsResult]
 
 
 # Topics: the controller (the first broker) decides, the other brokers follow through SyncTopics.
 
 
-class Topic(Op):
+class Topic(Op, frozen=True, gc=False):
     """A topic as the registry has it. `leaders[p]` is the index of the broker that holds partition p."""
 
     name: str
@@ -166,7 +168,7 @@ class Topic(Op):
     configs: dict[str, str]
 
 
-class Metadata(Op):
+class Metadata(Op, frozen=True, gc=False):
     """`names` and `ids` ask for those topics, both None for all of them."""
 
     names: list[str] | None
@@ -174,7 +176,7 @@ class Metadata(Op):
     create: bool  # make missing names with the broker's default partition count
 
 
-class MetadataTopic(Op):
+class MetadataTopic(Op, frozen=True, gc=False):
     """`name` (or `topic_id`) is what was asked for; `topic` is None exactly when `error` is not 0."""
 
     error: I16
@@ -183,13 +185,13 @@ class MetadataTopic(Op):
     topic: Topic | None
 
 
-class MetadataAnswer(Op):
+class MetadataAnswer(Op, frozen=True, gc=False):
     cluster_id: str
     topics: list[MetadataTopic]
 
 
-class NewTopic(Op):
-    """`partitions` and `replication` are -1 for the broker's default; `assignment` is empty or one broker a partition."""
+class NewTopic(Op, frozen=True, gc=False):
+    """-1 for `partitions` or `replication` is the broker's default; `assignment` is empty or one broker a partition."""
 
     name: str
     partitions: I32
@@ -198,12 +200,12 @@ class NewTopic(Op):
     configs: dict[str, str | None]
 
 
-class CreateTopics(Op):
+class CreateTopics(Op, frozen=True, gc=False):
     topics: list[NewTopic]
     validate_only: bool
 
 
-class TopicResult(Op):
+class TopicResult(Op, frozen=True, gc=False):
     """The outcome for one topic of a create, delete, alter or partition change."""
 
     name: str
@@ -213,33 +215,33 @@ class TopicResult(Op):
     topic: Topic | None = None
 
 
-class TopicsAnswer(Op):
+class TopicsAnswer(Op, frozen=True, gc=False):
     results: list[TopicResult]
 
 
-class TopicRef(Op):
+class TopicRef(Op, frozen=True, gc=False):
     """By name, or by id where the name is empty."""
 
     name: str
     topic_id: bytes
 
 
-class DeleteTopics(Op):
+class DeleteTopics(Op, frozen=True, gc=False):
     topics: list[TopicRef]
 
 
-class MorePartitions(Op):
+class MorePartitions(Op, frozen=True, gc=False):
     name: str
     count: I32
     assignment: list[I32]
 
 
-class CreatePartitions(Op):
+class CreatePartitions(Op, frozen=True, gc=False):
     topics: list[MorePartitions]
     validate_only: bool
 
 
-class SyncTopics(Op):
+class SyncTopics(Op, frozen=True, gc=False):
     """From the gateway to a broker that is not the controller. `complete`: topics that are not listed are gone."""
 
     topics: list[Topic]
@@ -249,7 +251,7 @@ class SyncTopics(Op):
 # Configs
 
 
-class ConfigResource(Op):
+class ConfigResource(Op, frozen=True, gc=False):
     """`kind` as in Kafka: 2 topic, 4 broker. `keys` None asks for all."""
 
     kind: I16
@@ -257,11 +259,11 @@ class ConfigResource(Op):
     keys: list[str] | None = None
 
 
-class DescribeConfigs(Op):
+class DescribeConfigs(Op, frozen=True, gc=False):
     resources: list[ConfigResource]
 
 
-class ConfigEntry(Op):
+class ConfigEntry(Op, frozen=True, gc=False):
     """`source` and `type` are Kafka's numbers (source: 1 topic, 4 static broker, 5 default)."""
 
     name: str
@@ -272,7 +274,7 @@ class ConfigEntry(Op):
     documentation: str
 
 
-class ConfigResult(Op):
+class ConfigResult(Op, frozen=True, gc=False):
     kind: I16
     name: str
     error: I16 = 0
@@ -280,11 +282,11 @@ class ConfigResult(Op):
     entries: list[ConfigEntry] = []
 
 
-class DescribeConfigsAnswer(Op):
+class DescribeConfigsAnswer(Op, frozen=True, gc=False):
     results: list[ConfigResult]
 
 
-class ConfigChange(Op):
+class ConfigChange(Op, frozen=True, gc=False):
     """`operation`: 0 set, 1 delete, 2 append, 3 subtract."""
 
     name: str
@@ -292,13 +294,13 @@ class ConfigChange(Op):
     value: str | None
 
 
-class AlterResource(Op):
+class AlterResource(Op, frozen=True, gc=False):
     kind: I16
     name: str
     changes: list[ConfigChange]
 
 
-class AlterConfigs(Op):
+class AlterConfigs(Op, frozen=True, gc=False):
     """`replace`: settings that are not named go back to their default (AlterConfigs; else IncrementalAlterConfigs)."""
 
     resources: list[AlterResource]
@@ -306,7 +308,7 @@ class AlterConfigs(Op):
     validate_only: bool
 
 
-class AlterConfigsAnswer(Op):
+class AlterConfigsAnswer(Op, frozen=True, gc=False):
     """`topics` are the changed ones, for the other brokers."""
 
     results: list[ConfigResult]
@@ -316,20 +318,20 @@ class AlterConfigsAnswer(Op):
 # Producers
 
 
-class InitProducerId(Op):
+class InitProducerId(Op, frozen=True, gc=False):
     """`producer_id` -1 asks for a new one; otherwise the epoch of that one is raised."""
 
     producer_id: I64
     producer_epoch: I16
 
 
-class InitProducerIdAnswer(Op):
+class InitProducerIdAnswer(Op, frozen=True, gc=False):
     error: I16
     producer_id: I64
     producer_epoch: I16
 
 
-class BrokerStatus(Op):
+class BrokerStatus(Op, frozen=True, gc=False):
     """What the lab shows of a broker; answered by op STATUS with an empty payload."""
 
     index: I32

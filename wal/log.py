@@ -5,7 +5,6 @@ Any thread may call. Appends take turns; a sync happens outside of their lock, s
 
 import fcntl
 import os
-import threading
 from collections.abc import Iterable, Sequence
 from enum import IntEnum
 from pathlib import Path
@@ -33,14 +32,12 @@ from wal.errors import (
     TopicExistsError,
     WalError,
 )
-from wal.records import Record
 from wal.recovery import RecoveryReport, make_checkpoint, recover, remove_segment
 from wal.retention import dead_segments, expired_log_starts
 from wal.segment import FileHeader
-from wal.segments import Position, Segments
 from wal.settings import MAX_ENTRY_BYTES, WalSettings
-from wal.state import LogState
 from wal.syncer import Callback, Syncer
+from wal.view import LogView
 from wal.writer import Buffer, Built, create_segment, now_ms
 
 LOCK_FILE = "lock"
@@ -74,7 +71,7 @@ class Appended(NamedTuple):
     error: WalError | None = None
 
 
-class SingleWal:
+class SingleWal(LogView):
     """An open log. Use `SingleWal.open`; close it, or use it as a context manager."""
 
     def __init__(self, folder: Path, settings: WalSettings, disk: Disk, lock: int) -> None:
@@ -83,11 +80,9 @@ class SingleWal:
         self._disk = disk
         self._lock_fd = lock
         recovered = recover(folder, settings, disk)
+        super().__init__(recovered.state, recovered.segments)
         self.report: RecoveryReport = recovered.report
-        self.state: LogState = recovered.state
-        self.segments: Segments = recovered.segments
         self._active = recovered.active
-        self._turn = threading.RLock()
         self._buffered: list[Built] = []
         self._buffered_bytes = 0
         self._closed = False
@@ -127,11 +122,6 @@ class SingleWal:
     @property
     def settings(self) -> WalSettings:
         return self._settings
-
-    @property
-    def end(self) -> Position:
-        """Where the next entry goes."""
-        return Position(self._active.segment.number, self._active.segment.end)
 
     @property
     def sequence(self) -> int:
@@ -397,39 +387,21 @@ class SingleWal:
         with self._turn:
             self._control(Kind.VALUES_CHANGED, ValuesChanged(values=values))
 
+    def copy_entry(self, entry: EntryHeader, body: Buffer) -> None:
+        """Stores an entry of another log with its own offsets; for repair, which must keep them."""
+        with self._turn:
+            self._check_open()
+            self._make_room(len(body), [])
+            built = self._active.build(entry, body)
+            self._write([built])
+            self.state.apply(built.header, memoryview(body))
+
     def _control(self, kind: Kind, body: Body | None, **fields: int | bytes) -> None:
         self._check_open()
         self._make_room(0, [])
         built = self._active.build_control(kind, body, **fields)
         self._write([built])
         self.state.apply(built.header, b"".join(built.buffers[1:]))
-
-    # Reading
-
-    def read(self, topic_id: bytes, partition: int, offset: int, max_bytes: int) -> list[memoryview]:
-        """Whole batches from the one that holds `offset` on: at least one if there is any, then up to `max_bytes`."""
-        with self._turn:
-            state = self.state.partition(topic_id, partition)
-            if not state.log_start <= offset <= state.high_watermark:
-                raise OffsetOutOfRangeError(
-                    f"{self.state.topic(topic_id).name}-{partition} holds offsets "
-                    f"{state.log_start}..{state.high_watermark}, not {offset}"
-                )
-            if offset == state.high_watermark:
-                return []
-            return self.segments.read((topic_id, partition), offset, max_bytes, state.high_watermark)
-
-    def offset_at(self, topic_id: bytes, partition: int, timestamp: int) -> Record | None:
-        """The first record of that time or later."""
-        with self._turn:
-            state = self.state.partition(topic_id, partition)
-            return self.segments.first_at((topic_id, partition), timestamp, state.log_start, state.high_watermark)
-
-    def latest_record(self, topic_id: bytes, partition: int) -> Record | None:
-        """The first record with the largest timestamp."""
-        with self._turn:
-            state = self.state.partition(topic_id, partition)
-            return self.segments.latest((topic_id, partition), state.log_start)
 
     # Retention
 

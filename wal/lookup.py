@@ -39,6 +39,15 @@ class PartitionRows:
         if entry.max_timestamp > self.max_timestamp:
             self.max_timestamp = entry.max_timestamp
 
+    def extend(self, rows: Rows) -> None:
+        """The rows of this partition, in the order of the log."""
+        self.offsets.frombytes(rows["base_offset"].astype("<i8").tobytes())
+        self.positions.frombytes(rows["position"].astype("<u4").tobytes())
+        self.lengths.frombytes(rows["length"].tobytes())
+        self.next_offset = int(rows["base_offset"][-1]) + int(rows["record_count"][-1])
+        self.bytes += int(rows["length"].sum(dtype=np.int64))
+        self.max_timestamp = max(self.max_timestamp, int(rows["max_timestamp"].max()))
+
     def find(self, offset: int) -> int:
         """Which entry holds `offset`, or the first one behind it."""
         at = bisect_right(self.offsets, offset) - 1
@@ -59,21 +68,22 @@ class Lookup:
 
     def add(self, entry: EntryHeader) -> None:
         """A data entry that was appended."""
-        key = (entry.topic_id, entry.partition)
-        rows = self.partitions.get(key)
-        if rows is None:
-            rows = self.partitions[key] = PartitionRows()
-        rows.add(entry)
+        self._partition((entry.topic_id, entry.partition)).add(entry)
         self.entries += 1
 
     @classmethod
     def of(cls, rows: Rows) -> "Lookup":
         """From the rows of an index."""
         lookup = cls()
+        lookup.extend(rows)
+        return lookup
+
+    def extend(self, rows: Rows) -> None:
+        """Takes in the data rows of an index, many at a time."""
         data = rows[rows["kind"] == Kind.DATA]
-        lookup.entries = len(data)
+        self.entries += len(data)
         if not len(data):
-            return lookup
+            return
         order = np.lexsort((data["partition"], data["topic"][:, 1], data["topic"][:, 0]))  # stable: offsets stay sorted
         keys = np.empty(len(data), [("high", "<u8"), ("low", "<u8"), ("partition", "<i4")])
         keys["high"], keys["low"] = data["topic"][order, 0], data["topic"][order, 1]
@@ -81,8 +91,13 @@ class Lookup:
         starts = np.flatnonzero(np.concatenate(([True], keys[1:] != keys[:-1])))
         for start, end in zip(starts, [*starts[1:], len(order)], strict=True):
             chosen = data[order[start:end]]
-            lookup.partitions[_key(chosen)] = _partition_rows(chosen)
-        return lookup
+            self._partition(_key(chosen)).extend(chosen)
+
+    def _partition(self, key: Key) -> PartitionRows:
+        rows = self.partitions.get(key)
+        if rows is None:
+            rows = self.partitions[key] = PartitionRows()
+        return rows
 
     def summaries(self) -> dict[Key, PartitionSummary]:
         """What the segment holds of each partition."""
@@ -102,14 +117,3 @@ class Lookup:
 
 def _key(rows: Rows) -> Key:
     return rows["topic"][0].tobytes(), int(rows["partition"][0])
-
-
-def _partition_rows(rows: Rows) -> PartitionRows:
-    built = PartitionRows()
-    built.offsets.frombytes(rows["base_offset"].astype("<i8").tobytes())
-    built.positions.frombytes(rows["position"].astype("<u4").tobytes())
-    built.lengths.frombytes(rows["length"].tobytes())
-    built.next_offset = int(rows["base_offset"][-1]) + int(rows["record_count"][-1])
-    built.bytes = int(rows["length"].sum(dtype=np.int64))
-    built.max_timestamp = int(rows["max_timestamp"].max())
-    return built

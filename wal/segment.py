@@ -106,22 +106,35 @@ class BadEntryError(LogDamagedError):
         return self.position
 
 
+class Hole(NamedTuple):
+    """Bytes from `start` to `end` that hold no valid entry."""
+
+    start: int
+    end: int
+    what: str
+
+
 class SegmentFile:
     """An open log file, for reading. The descriptor lives as long as somebody holds this object."""
 
-    def __init__(self, path: Path, fd: int | None = None) -> None:
+    def __init__(self, path: Path, fd: int | None = None, header: FileHeader | None = None) -> None:
+        """`header` stands in for one that is damaged."""
         self.path = path
         self.fd = os.open(path, os.O_RDONLY | os.O_CLOEXEC) if fd is None else fd
         weakref.finalize(self, os.close, self.fd)
-        number = _LOG_NAME.match(path.name)
-        self.header = parse_file_header(os.pread(self.fd, FILE_HEADER_SIZE, 0), LOG_MAGIC, path)
-        if number is not None and int(number[1]) != self.header.number:
+        self.header = header or self._own_header()
+        self.seed = self.header.seed
+
+    def _own_header(self) -> FileHeader:
+        header = parse_file_header(os.pread(self.fd, FILE_HEADER_SIZE, 0), LOG_MAGIC, self.path)
+        name = _LOG_NAME.match(self.path.name)
+        if name is not None and int(name[1]) != header.number:
             raise ForeignFileError(
-                f"{path} says that it is segment {self.header.number}: it was renamed or copied; move it away",
-                path=path,
+                f"{self.path} says that it is segment {header.number}: it was renamed or copied; move it away",
+                path=self.path,
                 position=0,
             )
-        self.seed = self.header.seed
+        return header
 
     @property
     def number(self) -> int:
@@ -175,6 +188,19 @@ class SegmentFile:
         return BadEntryError(
             f"{self.path} has no valid entry at position {position}: {fault}", path=self.path, position=position
         )
+
+    def salvage(self) -> Iterator[tuple[EntryHeader, memoryview] | Hole]:
+        """All valid entries of the file in order, and between them the holes."""
+        position, size = FILE_HEADER_SIZE, self.size()
+        while position < size:
+            try:
+                for entry, body in self.scan(position, size):
+                    position = entry.end
+                    yield entry, body
+            except BadEntryError as error:
+                following = next(self.search(error.at + 1, size), None)
+                position = size if following is None else following.position
+                yield Hole(error.at, position, str(error))
 
     def search(self, start: int, end: int) -> Iterator[EntryHeader]:
         """The valid entries at or behind `start`, wherever they begin.

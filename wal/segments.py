@@ -144,10 +144,11 @@ class Segments:
         return next(reversed(self._by_number.values()))
 
     def add(self, segment: Segment) -> None:
-        """Segments come in the order of their numbers."""
         assert segment.number not in self._by_number
+        late = bool(self._by_number) and segment.number < self.last.number
         self._by_number[segment.number] = segment
-        self._trim()
+        if late:
+            self._by_number = dict(sorted(self._by_number.items()))
 
     def drop(self, number: int) -> None:
         """Forgets a segment. Whoever reads it right now still can."""
@@ -184,9 +185,12 @@ class Segments:
         left = max_bytes
         for segment in self._holding(key, offset):
             rows = self.lookup(segment).partitions[key]
-            for batch in _read_rows(segment.file, key, rows, rows.find(offset), left, high_watermark, not batches):
-                batches.append(batch)
-                left -= len(batch)
+            at = rows.find(offset)
+            found = _read_rows(segment.file, key, rows, at, left, high_watermark, not batches)
+            if found and found[0][0].next_offset <= offset:  # the offset lies in a gap, as a repaired log may have
+                found = _read_rows(segment.file, key, rows, at + 1, left, high_watermark, not batches)
+            batches += [batch for _, batch in found]
+            left -= sum(len(batch) for _, batch in found)
             if left <= 0:
                 break
         return batches
@@ -271,8 +275,9 @@ def _read_rows(
     max_bytes: int,
     high_watermark: int,
     at_least_one: bool,
-) -> Iterator[memoryview]:
+) -> list[tuple[EntryHeader, memoryview]]:
     """The batches of consecutive rows, with as few reads as their places allow."""
+    found: list[tuple[EntryHeader, memoryview]] = []
     last = _last_row(rows, first, max_bytes, high_watermark, at_least_one)
     at = first
     while at < last:
@@ -291,9 +296,9 @@ def _read_rows(
             position = rows.positions[number]
             entry = chunk[position - start : position - start + rows.lengths[number]]
             file.check(entry, position, rows.lengths[number])
-            _check_row(file, entry, key, rows.offsets[number])
-            yield entry[HEADER_SIZE:]
+            found.append((_check_row(file, entry, key, rows.offsets[number]), entry[HEADER_SIZE:]))
         at = stop
+    return found
 
 
 def _last_row(rows: PartitionRows, first: int, max_bytes: int, high_watermark: int, at_least_one: bool) -> int:
@@ -308,7 +313,7 @@ def _last_row(rows: PartitionRows, first: int, max_bytes: int, high_watermark: i
     return last
 
 
-def _check_row(file: SegmentFile, entry: memoryview, key: Key, base_offset: int) -> None:
+def _check_row(file: SegmentFile, entry: memoryview, key: Key, base_offset: int) -> EntryHeader:
     """A valid entry that is not the one the index promised would be served to the wrong reader."""
     header = unpack_header(entry)
     if header.base_offset != base_offset or (header.topic_id, header.partition) != key:
@@ -318,3 +323,4 @@ def _check_row(file: SegmentFile, entry: memoryview, key: Key, base_offset: int)
             path=file.path,
             position=header.position,
         )
+    return header

@@ -87,8 +87,9 @@ class SingleWal(LogView):
         self._buffered_bytes = 0
         self._closed = False
         self._sequence = 0  # bytes written since the log was opened
-        self._active.sync()  # what a killed predecessor wrote may not be on the disk yet
-        self._active.write([self._build_checkpoint(clean=False)])
+        if not recovered.created:
+            self._active.sync()  # what a killed predecessor wrote may not be on the disk yet
+            self._active.write([self._build_checkpoint(clean=False)])
         self._syncer = Syncer(self._sync_now, self._flush_if_room, settings.buffer_seconds)
 
     @classmethod

@@ -58,6 +58,7 @@ class Recovered(msgspec.Struct):
     segments: Segments
     active: ActiveSegment
     report: RecoveryReport
+    created: bool  # the active segment is new, and opens with a checkpoint of this very state
 
 
 def recover(folder: Path, settings: WalSettings, disk: Disk) -> Recovered:
@@ -102,7 +103,7 @@ def _new_log(folder: Path, settings: WalSettings, disk: Disk) -> Recovered:
     active = create_segment(disk, folder, header, make_checkpoint(LogState(), None, clean=False))
     segments = Segments(settings.lookup_cache_bytes, lambda segment: rebuild_index(disk, segment))
     segments.add(active.segment)
-    return Recovered(LogState(), segments, active, RecoveryReport(clean=True))
+    return Recovered(LogState(), segments, active, RecoveryReport(clean=True), created=True)
 
 
 def make_checkpoint(state: LogState, index: IndexWriter | None, *, clean: bool) -> Checkpoint:
@@ -267,7 +268,7 @@ class _Recovery:
         else:
             active = reopen_segment(self._disk, self._file, rows, self._index(rows), synced_to=FILE_HEADER_SIZE)
         segments.add(active.segment)
-        return Recovered(state, segments, active, self._report)
+        return Recovered(state, segments, active, self._report, created=sealed is not None)
 
     def _index(self, rows: Rows) -> IndexWriter:
         """The index file with exactly these rows."""

@@ -32,7 +32,7 @@ class Gap(msgspec.Struct, frozen=True):
 
 
 class Verified(msgspec.Struct, kw_only=True):
-    """The result: sound if there is no problem and no gap. A torn tail is what a crash leaves, and no problem."""
+    """The result: sound if there is no problem. A torn tail is what a crash leaves, a gap what a repair leaves."""
 
     segments: int = 0
     entries: int = 0
@@ -45,7 +45,7 @@ class Verified(msgspec.Struct, kw_only=True):
 
     @property
     def sound(self) -> bool:
-        return not self.problems and not self.gaps
+        return not self.problems
 
 
 def verify(folder: Path) -> Verified:

@@ -1,8 +1,8 @@
 """Request framing, sans-IO: a 4-byte length, then the request. The socket's reader fills the buffers it is given here.
 
 Theory of operation. Between requests the socket reads into `scratch`, one buffer that all connections of an event loop
-share: it is empty again when `filled` returns, so frames cut from it are valid only until then and an idle connection
-holds nothing. A request that is not whole yet moves to a buffer of its own, which the socket then fills directly. That
+share: requests are copied out of it before `filled` returns, so an idle connection holds nothing. A request that is not
+whole yet moves to a buffer of its own, which the socket then fills directly: a large request is never copied. That
 buffer grows with the bytes that came, never with the length that was announced.
 """
 
@@ -56,14 +56,14 @@ class FrameReader:
         return self._scratch if self._own is None else memoryview(self._own)[self._have :]
 
     def filled(self, count: int) -> Iterator[memoryview]:
-        """The requests (without their prefix) that `count` new bytes complete. Use each before asking for the next."""
+        """The requests (without their prefix) that `count` new bytes complete."""
         if self._own is None:
             yield from self._cut(count)
             return
         self._have += count
         if self._have < len(self._own):
             return
-        need = _length(self._own, self._have)
+        need = _length(self._own, 0, self._have)
         if need is None or need > self._have:
             self._grow(self._own, need)
             return
@@ -71,14 +71,14 @@ class FrameReader:
         yield memoryview(frame)[_PREFIX.size :].toreadonly()
 
     def _cut(self, count: int) -> Iterator[memoryview]:
-        scratch = self._scratch.toreadonly()
+        scratch = self._scratch
         position = 0
         while position < count:
-            need = _length(scratch[position:count], count - position)
+            need = _length(scratch, position, count)
             if need is None or position + need > count:
                 self._keep(scratch[position:count], need)
                 return
-            yield scratch[position + _PREFIX.size : position + need]
+            yield memoryview(bytes(scratch[position + _PREFIX.size : position + need]))
             position += need
 
     def _keep(self, part: memoryview, need: int | None) -> None:
@@ -101,18 +101,18 @@ class FrameReader:
         self._own = grown
 
 
-def _length(data: memoryview | bytearray, count: int) -> int | None:
+def _length(data: memoryview | bytearray, start: int, end: int) -> int | None:
     """Prefix and request together, None if too little came to know; `FrameLengthError` if it may not be."""
-    if count < _PREFIX.size:
+    if end - start < _PREFIX.size:
         return None
-    (length,) = _PREFIX.unpack_from(data)
+    (length,) = _PREFIX.unpack_from(data, start)
     if not MIN_REQUEST_BYTES <= length <= MAX_REQUEST_BYTES:
         raise FrameLengthError(
             f"a request announces {length} bytes; requests have {MIN_REQUEST_BYTES} to {MAX_REQUEST_BYTES}"
         )
-    if count < _PREFIX_AND_KEY.size:
+    if end - start < _PREFIX_AND_KEY.size:
         return None
-    _, key = _PREFIX_AND_KEY.unpack_from(data)
+    _, key = _PREFIX_AND_KEY.unpack_from(data, start)
     if key != ApiKey.PRODUCE and length > MAX_CONTROL_REQUEST_BYTES:
         raise FrameLengthError(
             f"a request of API {key} announces {length} bytes; the limit for it is {MAX_CONTROL_REQUEST_BYTES}"

@@ -1,0 +1,52 @@
+"""The gateway's limits and times, each with its reason. Tests shorten them; programs rarely need to."""
+
+from dataclasses import dataclass
+
+MIB = 1024 * 1024
+
+
+@dataclass(frozen=True, kw_only=True)
+class Settings:
+    """All limits of one gateway."""
+
+    # Requests of one connection that have no answer yet. Clients send 5 produces at a time by default, some 100.
+    requests_in_flight: int = 128
+    # Their bytes; above it the connection is not read. One request may always be there, whatever its size.
+    connection_bytes: int = 16 * MIB
+    # The same for all connections together.
+    request_bytes: int = 256 * MIB
+    # Answers that a client does not read; above it the connection's next request waits.
+    unread_bytes: int = 1 * MIB
+    # One fetch answer at most, as in Kafka's broker (fetch.max.bytes 55 MiB); the mesh carries 100 MB.
+    fetch_bytes: int = 50 * MIB
+    # Answers of all connections that wait for clients to read them. As it fills up, fetch answers get smaller.
+    unread_bytes_of_all: int = 512 * MIB
+    # A fetch at a client that reads slowly still makes progress with this much.
+    smallest_fetch: int = 1 * MIB
+    # Half a request, then silence. Longer than any network hiccup; a slow sender goes on sending.
+    half_request_timeout: float = 60.0
+    # An answer that is not read: longer than a client that was paused for a while.
+    unread_timeout: float = 120.0
+    # Kafka's connections.max.idle.ms. Clients expect it and connect again.
+    idle_timeout: float = 600.0
+    # How often the three are looked for.
+    sweep_interval: float = 1.0
+    # A long poll ends at the broker at most this long after its client went.
+    poll_slice: float = 1.0
+    # Between two looks for a min_bytes that only several brokers together can reach.
+    gather_pause: float = 0.02
+    # On top of what an op may wait by itself; a broker that needs longer is stuck.
+    answer_time: float = 10.0
+    # A produce's own timeout is the client's; these are its bounds.
+    produce_timeout_least: float = 1.0
+    produce_timeout_most: float = 60.0
+    # A broker that restarts is back within a second; a client that asks for metadata meanwhile waits for it.
+    controller_wait: float = 2.0
+    # Between attempts to bring a broker's topics up to date.
+    sync_pause: float = 0.2
+    # Requests at work when the program is told to stop.
+    stop_grace: float = 3.0
+    # Counters go to the log this often.
+    status_interval: float = 60.0
+    # The accept queue: a burst of reconnects after a restart must not be refused.
+    accept_backlog: int = 1024

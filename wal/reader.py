@@ -100,18 +100,20 @@ class WalReader(LogView):
         return segment.sealed is not None
 
     def _rows(self, segment: Segment) -> Rows:
-        rows = read_rows(segment.index_path, segment.file.header, segment.file.size())
-        return self._rows_of_log(segment) if rows is None else rows
-
-    def _rows_of_log(self, segment: Segment) -> Rows:
-        """Without an index: all entries up to the first that is not whole, which the broker may be writing."""
+        """The published rows. The first look goes by the log too: without a broker the index may be short or gone."""
+        file = segment.file
+        rows = read_rows(segment.index_path, file.header, file.size())
+        if rows is not None and self._known:
+            return rows
+        rows = np.empty(0, ROW_DTYPE) if rows is None else rows
+        start = int(rows[-1]["position"] + rows[-1]["length"]) if len(rows) else FILE_HEADER_SIZE
         packed: list[bytes] = []
         try:
-            for entry, _ in segment.file.scan(FILE_HEADER_SIZE, segment.file.size()):
+            for entry, _ in file.scan(start, file.size()):
                 packed.append(pack_row(entry))
         except BadEntryError:
-            pass  # the end, for a reader; the broker judges it when it opens the log
-        return np.frombuffer(b"".join(packed), ROW_DTYPE)
+            pass  # the end, for a reader: the broker is at work on it, or judges it when it opens the log
+        return np.concatenate([rows, np.frombuffer(b"".join(packed), ROW_DTYPE)]) if packed else rows
 
     def _take(self, segment: Segment, rows: Rows) -> None:
         """Control entries first: data of a topic that was deleted behind it then finds no topic, as it should."""

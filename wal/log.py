@@ -88,7 +88,6 @@ class SingleWal(LogView):
         self._closed = False
         self._sequence = 0  # bytes written since the log was opened
         if not recovered.created:
-            self._active.sync()  # what a killed predecessor wrote may not be on the disk yet
             self._active.write([self._build_checkpoint(clean=False)])
         self._syncer = Syncer(self._sync_now, self._flush_if_room, settings.buffer_seconds)
 
@@ -96,13 +95,14 @@ class SingleWal(LogView):
     def open(cls, folder: Path | str, settings: WalSettings | None = None, disk: Disk | None = None) -> "SingleWal":
         """Opens the log in `folder` for writing, or makes one there. One process at a time can."""
         folder = Path(folder)
+        disk = disk or Disk()
         try:
-            folder.mkdir(parents=True, exist_ok=True)
+            _make_folder(folder, disk)
             lock = _lock(folder)
         except OSError as error:
             raise _unwritable(folder, error) from error
         try:
-            return cls(folder, settings or WalSettings(), disk or Disk(), lock)
+            return cls(folder, settings or WalSettings(), disk, lock)
         except OSError as error:
             os.close(lock)
             raise _unwritable(folder, error) from error
@@ -153,17 +153,27 @@ class SingleWal(LogView):
             self._syncer.wait(self._syncer.wanted - self._settings.max_unsynced_bytes // 2)
         with self._turn:
             self._check_open()
-            results: list[Appended] = []
-            built: list[Built] = []
-            for batch in batches:
-                if any((b.header.topic_id, b.header.partition) == batch[:2] for b in built):
-                    self._take(built, durability)  # its offsets and sequence follow from the one before it
-                    built = []
-                results.append(self._place(batch, built))
-            self._take(built, durability)
+            try:
+                results = self._append(batches, durability)
+            except BaseException:
+                self._active.end = self._active.segment.end + self._buffered_bytes  # what was only built has no place
+                raise
+            if durability is not Durability.NONE and self._buffered:
+                self._write([])  # a repeat of a buffered batch is promised more than the batch was
             if durability is Durability.SYNCED:
                 self._syncer.request(self._sequence)
             return results
+
+    def _append(self, batches: Sequence[NewBatch], durability: Durability) -> list[Appended]:
+        results: list[Appended] = []
+        built: list[Built] = []
+        for batch in batches:
+            if any((b.header.topic_id, b.header.partition) == batch[:2] for b in built):
+                self._take(built, durability)  # its offsets and sequence follow from the one before it
+                built = []
+            results.append(self._place(batch, built))
+        self._take(built, durability)
+        return results
 
     def _place(self, new: NewBatch, built: list[Built]) -> Appended:
         """Builds the entry of a batch, unless it must not be stored or is stored already."""
@@ -256,7 +266,7 @@ class SingleWal(LogView):
     def _flush_if_room(self) -> None:
         """Called by the sync thread: without room the buffered entries stay, and the next append says why."""
         with self._turn:
-            if self._buffered and not self._closed:
+            if self._buffered and not self._closed and self._syncer.failure is None:
                 try:
                     self._write([])
                 except DiskFullError:
@@ -269,8 +279,8 @@ class SingleWal(LogView):
         if built:
             return  # the entries of one call stay together
         active = self._active
-        assert active.segment.lookup is not None
-        too_large = active.end + size > self._settings.segment_bytes and active.segment.lookup.entries > 0
+        # More than its first checkpoint: one that is larger than a segment should be must not roll for ever.
+        too_large = active.end + size > self._settings.segment_bytes and active.index.count > 1
         if active.segment.sealed is not None or too_large:
             self._roll()
         elif active.end - active.checkpoint_end > self._settings.checkpoint_bytes:
@@ -342,7 +352,10 @@ class SingleWal(LogView):
 
     def wait_synced(self, sequence: int | None = None, timeout: float | None = None) -> bool:
         """Blocks until all up to `sequence` (or all so far) is on the disk; False if that took too long."""
-        return self._syncer.wait(self._sequence if sequence is None else sequence, timeout)
+        if sequence is None:
+            self.flush()
+            sequence = self._sequence
+        return self._syncer.wait(sequence, timeout)
 
     # Control entries: each is written when its call returns; wait for the sync before promising anything.
 
@@ -353,9 +366,11 @@ class SingleWal(LogView):
             self._control(Kind.TOPIC_CREATED, record, org_id=record.org_id, topic_id=record.topic_id.bytes)
 
     def change_topic(self, record: TopicRecord) -> None:
-        """New configs or more partitions. A topic keeps its id and its name."""
+        """New configs or more partitions. A topic keeps its id and its partitions."""
         with self._turn:
-            self.state.topic(record.topic_id.bytes)
+            known = self.state.topic(record.topic_id.bytes)
+            if len(record.leaders) < len(known.leaders):
+                raise WalError(f"topic {known.name} has {len(known.leaders)} partitions, and they cannot become fewer")
             self._control(Kind.TOPIC_CHANGED, record, org_id=record.org_id, topic_id=record.topic_id.bytes)
 
     def delete_topic(self, topic_id: bytes) -> None:
@@ -432,17 +447,22 @@ class SingleWal(LogView):
 
     def close(self) -> None:
         """Writes a checkpoint that says clean, syncs and lets go of the folder. A poisoned log just lets go."""
-        with self._turn:
-            if self._closed:
-                return
-            self._closed = True
-            try:
-                if self._syncer.failure is None:
-                    self._end_clean()
-            finally:
-                self._active.close()
-                os.close(self._lock_fd)
-        self._syncer.close()  # not under the lock: its thread may be waiting for it
+        try:
+            with self._turn:
+                self._let_go()
+        finally:
+            self._syncer.close()  # not under the lock: its thread may be waiting for it
+
+    def _let_go(self) -> None:
+        if self._closed:
+            return
+        self._closed = True
+        try:
+            if self._syncer.failure is None:
+                self._end_clean()
+        finally:
+            self._active.close()
+            os.close(self._lock_fd)
 
     def _end_clean(self) -> None:
         if self._buffered:
@@ -458,6 +478,16 @@ class SingleWal(LogView):
             raise LogClosedError(f"the log in {self._folder} is closed")
         if self._syncer.failure is not None:
             raise self._syncer.failure
+
+
+def _make_folder(folder: Path, disk: Disk) -> None:
+    """Makes the folder and those above it, each with a name that a power loss cannot take away."""
+    if folder.is_dir():
+        return
+    if not folder.parent.is_dir():
+        _make_folder(folder.parent, disk)
+    folder.mkdir(exist_ok=True)
+    disk.sync_folder(folder.parent)
 
 
 def _lock(folder: Path) -> int:

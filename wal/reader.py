@@ -56,7 +56,8 @@ class WalReader(LogView):
         self._follow()  # before the sealed ones: what follows the checkpoint may have dropped some of them
         for number in sorted(self.state.segments):
             self._open_sealed(number, file.header.log_id)
-        self.refresh()
+        if self.segments.last.sealed is not None:  # it was sealed while we read it
+            self.refresh()
 
     def _open_sealed(self, number: int, log_id: bytes) -> None:
         if number in self.segments:

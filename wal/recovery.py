@@ -262,11 +262,14 @@ class _Recovery:
     def _finish(self, rows: Rows, state: LogState, sealed: SegmentSealed | None) -> Recovered:
         segments = Segments(self._settings.lookup_cache_bytes, lambda segment: rebuild_index(self._disk, segment))
         self._open_sealed(segments, state)
+        # A killed predecessor's last entries may not be on the disk yet. If they went away in a power loss, the log
+        # would still need the segments that are removed next, and miss the end of a segment that another one follows.
+        self._disk.sync(self._file.fd)
         self._remove_dropped(state)
         if sealed is not None:
             active = self._next_segment(state)
         else:
-            active = reopen_segment(self._disk, self._file, rows, self._index(rows), synced_to=FILE_HEADER_SIZE)
+            active = reopen_segment(self._disk, self._file, rows, self._index(rows))
         segments.add(active.segment)
         return Recovered(state, segments, active, self._report, created=sealed is not None)
 
@@ -293,7 +296,8 @@ class _Recovery:
 
     def _remove_dropped(self, state: LogState) -> None:
         """A crash may have come between the entry that drops segments and the removal of their files."""
-        for number in segment_numbers(self._folder):
+        indexes = {int(path.stem) for path in self._folder.glob("*.oidx") if path.stem.isdigit()}
+        for number in sorted(indexes.union(segment_numbers(self._folder))):
             if number < self._file.number and number not in state.segments:
                 remove_segment(self._disk, self._folder, number)
 

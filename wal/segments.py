@@ -189,9 +189,10 @@ class Segments:
             found = _read_rows(segment.file, key, rows, at, left, high_watermark, not batches)
             if found and found[0][0].next_offset <= offset:  # the offset lies in a gap, as a repaired log may have
                 found = _read_rows(segment.file, key, rows, at + 1, left, high_watermark, not batches)
+                at += 1
             batches += [batch for _, batch in found]
             left -= sum(len(batch) for _, batch in found)
-            if left <= 0:
+            if left <= 0 or at + len(found) < len(rows.offsets):  # a later segment would leave a gap
                 break
         return batches
 
@@ -236,11 +237,12 @@ class Segments:
             rows = rows[rows["base_offset"] + rows["record_count"] > log_start]
             if not len(rows):
                 continue
-            row = rows[int(np.argmax(rows["max_timestamp"]))]
-            records = [record for record in self._records(segment, row) if record.offset >= log_start]
-            newest = max(records, key=lambda record: record.timestamp, default=None)
-            if newest is not None and (best is None or newest.timestamp > best.timestamp):
-                best = newest
+            # The first batch may reach back behind the log start, and its largest time may lie there.
+            for row in (rows[0], rows[int(np.argmax(rows["max_timestamp"][1:])) + 1]) if len(rows) > 1 else rows:
+                records = [record for record in self._records(segment, row) if record.offset >= log_start]
+                newest = max(records, key=lambda record: record.timestamp, default=None)
+                if newest is not None and (best is None or newest.timestamp > best.timestamp):
+                    best = newest
         return best
 
     def _records(self, segment: Segment, row: np.void) -> list[Record]:

@@ -107,6 +107,9 @@ class LogState:
         )
 
     def set_topic(self, record: TopicRecord) -> None:
+        before = self.topics.get(record.topic_id.bytes)
+        if before is not None:
+            self.names.pop((before.org_id, before.name), None)
         self.topics[record.topic_id.bytes] = record
         self.names[record.org_id, record.name] = record.topic_id.bytes
 

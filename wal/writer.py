@@ -3,6 +3,7 @@
 Owns the bytes; what they mean (offsets, state, durability) is left to `log`.
 """
 
+import os
 import time
 from collections.abc import Sequence
 from pathlib import Path
@@ -139,6 +140,7 @@ def create_segment(disk: Disk, folder: Path, header: FileHeader, checkpoint: Che
     unfinished = path.with_suffix(".log.new")
     start = FILE_HEADER_SIZE
     first = build_entry(control_header(Kind.CHECKPOINT), header.seed, start, start, encode_body(checkpoint))
+    fd = -1
     try:
         fd = disk.create(unfinished)
         end = disk.write(fd, [pack_file_header(LOG_MAGIC, header), *first.buffers], 0)
@@ -148,13 +150,15 @@ def create_segment(disk: Disk, folder: Path, header: FileHeader, checkpoint: Che
         rows = np.frombuffer(pack_row(first.header), ROW_DTYPE)
         index = IndexWriter.create(disk, index_path(folder, header.number), header, rows)
     except OSError as error:
+        if fd >= 0:
+            os.close(fd)  # a full disk is tried again and again
         if error.errno in NO_ROOM:
             raise DiskFullError(f"no room for a new segment {path}: free some space", path=path, position=0) from error
         raise _poisoned(path, 0, str(error)) from error
     return ActiveSegment(disk, Segment(SegmentFile(path, fd), Lookup(), end), index, synced_to=end)
 
 
-def reopen_segment(disk: Disk, file: SegmentFile, rows: Rows, index: IndexWriter, synced_to: int) -> ActiveSegment:
-    """The last segment of a log that was opened again, with all rows that recovery found good."""
+def reopen_segment(disk: Disk, file: SegmentFile, rows: Rows, index: IndexWriter) -> ActiveSegment:
+    """The last segment of a log that was opened again, with all rows that recovery found good; all of it is synced."""
     end = int(rows[-1]["position"] + rows[-1]["length"])
-    return ActiveSegment(disk, Segment(file, Lookup.of(rows), end), index, synced_to)
+    return ActiveSegment(disk, Segment(file, Lookup.of(rows), end), index, synced_to=end)

@@ -60,7 +60,7 @@ def trace(trace_id: str, spans: list[dict[str, Any]]) -> dict[str, Any]:
 
 def produce_trace(number: int = 1, *, slowness: float = 1.0, failed: bool = False, extra_hop: bool = False) -> Any:
     """A produce of one record: seven spans in two processes, with the attributes that lead to the log entry."""
-    trace_id = f"4bf92f3577b34da6a3ce929d0e0e{number:04x}"
+    trace_id = f"{number * 0x9E3779B1 & 0xFFFFFFFF:08x}77b34da6a3ce929d0e0e4736"
     span_ids = [f"{0xA1B2C3D4E5F60000 + number * 16 + index:016x}" for index in range(len(PRODUCE) + 1)]
     record = [
         tag("messaging.system", "kafka"),
@@ -149,6 +149,8 @@ def skewed_trace() -> Any:
     for item in found["spans"]:
         if item["processID"] == BROKER:
             item["startTime"] -= 900
+            for log in item["logs"]:
+                log["timestamp"] -= 900
     lost = span(
         found["traceID"], "b" * 16, "broker.replicate", parent="c" * 16, process=BROKER, start=15_301_000, duration=240
     )

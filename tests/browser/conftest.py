@@ -27,6 +27,10 @@ FLAGS = (
     "--disable-component-update",
     "--disable-sync",
 )
+BARE_PAGE = (
+    b'<!doctype html><link rel=stylesheet href="/viewer/viewer.css">'
+    b"<p id=outside>outside</p><div id=a></div><div id=b></div>"
+)
 VIEWPORT = {"width": 1360, "height": 820}
 
 
@@ -110,8 +114,7 @@ class TraceServer:
         files["/viewer/viewer.css"] = (STYLE, "text/css")
         address = urlsplit(target)
         if address.path == "/bare":
-            page = '<link rel=stylesheet href="/viewer/viewer.css"><p id=outside>outside</p><div id=a></div><div id=b></div>'
-            return HTTPStatus.OK, "text/html", f"<!doctype html>{page}".encode()
+            return HTTPStatus.OK, "text/html", BARE_PAGE
         if address.path in files:
             path, kind = files[address.path]
             return HTTPStatus.OK, f"{kind}; charset=utf-8", path.read_bytes()

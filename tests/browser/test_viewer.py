@@ -72,10 +72,10 @@ def test_a_click_on_a_span_shows_attributes_events_and_process(show: Any) -> Non
     page = show(produce_trace())
     row(page, "broker.produce.store").click()
     detail = page.locator(".rtv-detail")
-    attributes = dict(
-        (line.locator("th").inner_text(), line.locator("td").inner_text())
+    attributes = {
+        line.locator("th").inner_text(): line.locator("td").inner_text()
         for line in detail.get_by_role("table", name="Attributes").locator("tr").all()
-    )
+    }
     assert attributes["messaging.destination.name"] == "orders"
     assert attributes["messaging.kafka.offset"] == "40961"
     assert detail.locator(".rtv-event-head b").all_inner_texts() == ["wal.appended", "wal.synced"]
@@ -147,8 +147,8 @@ def test_the_minimap_zooms_by_dragging_and_by_keys(show: Any, keep: Keep) -> Non
     page.locator(".rtv-map-handle").nth(0).focus()
     page.keyboard.press("Shift+ArrowRight")
     assert range_of(page) == pytest.approx((35, 75), abs=1)
-    drag(page, ".rtv-axis", 0.0, 0.5)
-    assert range_of(page) == pytest.approx((35, 55), abs=1)
+    drag(page, ".rtv-axis", 0.1, 0.6)
+    assert range_of(page) == pytest.approx((39, 59), abs=1)
     page.get_by_role("button", name="Reset zoom").click()
     assert range_of(page) == (0, 100)
     page.get_by_role("tree").focus()
@@ -401,7 +401,7 @@ def test_export_is_the_input_and_import_takes_every_form_of_jaegers_json(show: A
     upload.set_input_files(other)
     page.get_by_text("the trace has no list of spans").wait_for()
     page.get_by_role("button", name="All traces").click()
-    assert page.get_by_role("option").count() == 2
+    assert page.locator(".rtv-card").count() == 2
 
 
 def test_the_list_filters_sorts_plots_and_opens(show: Any, keep: Keep) -> None:
@@ -410,13 +410,13 @@ def test_the_list_filters_sorts_plots_and_opens(show: Any, keep: Keep) -> None:
     assert page.locator("circle").count() == 30
     keep(page, "list")
     page.get_by_label("Only traces with errors").check()
-    assert page.get_by_role("option").count() == 1
+    assert page.locator(".rtv-card").count() == 1
     page.get_by_label("Only traces with errors").uncheck()
     page.get_by_label("Operation").select_option("mesh.retry")
-    assert page.get_by_role("option").count() == 1
+    assert page.locator(".rtv-card").count() == 1
     page.get_by_role("button", name="Clear").click()
     page.get_by_label("Tags").fill("messaging.kafka.offset=40970")
-    assert page.get_by_role("option").locator(".rtv-record-offset").all_inner_texts() == ["offset 40970"]
+    assert page.locator(".rtv-card").locator(".rtv-record-offset").all_inner_texts() == ["offset 40970"]
     page.get_by_label("Tags").fill("")
     page.get_by_label("Min duration").fill("8ms")
     assert page.locator("circle").count() == 7
@@ -456,26 +456,26 @@ def test_the_collectors_page_searches_opens_and_links(new_page: NewPage, server:
     server.traces = [produce_trace(i, slowness=1 + i % 3) for i in range(1, 13)]
     page = new_page()
     page.goto(server.url)
-    page.get_by_role("option").first.wait_for()
+    page.locator(".rtv-card").first.wait_for()
     assert server.queries[-1]["service"] == ["rafka-broker"]
     page.get_by_label("Service").select_option("rafka-gateway")
     page.get_by_label("Tags").fill('kafka.topic=orders note="two words"')
     page.get_by_label("Min duration").fill("1.5ms")
-    page.get_by_role("button", name="Search").click()
-    page.wait_for_function("location.hash.includes('1.5ms')")
-    page.get_by_role("option").first.wait_for()
+    with page.expect_response("**/api/traces?**"):
+        page.get_by_role("button", name="Search").click()
+    page.locator(".rtv-card").first.wait_for()
     assert server.queries[-1]["service"] == ["rafka-gateway"]
     assert json.loads(server.queries[-1]["tags"][0]) == {"kafka.topic": "orders", "note": "two words"}
     assert server.queries[-1]["minDuration"] == ["1500us"]
     keep(page, "search")
-    page.get_by_role("option").first.click()
+    page.locator(".rtv-card").first.click()
     row(page, "broker.produce.store").click()
     assert page.url.endswith(f"#/trace/{produce_trace(12)['traceID']}?span={produce_trace(12)['spans'][4]['spanID']}")
     again = new_page()
     again.goto(page.url)
     again.locator(".rtv-detail h3", has_text="broker.produce.store").wait_for()
     page.go_back()
-    page.get_by_role("option").first.wait_for()
+    page.locator(".rtv-card").first.wait_for()
     assert page.get_by_label("Min duration").input_value() == "1.5ms"
 
 
@@ -492,11 +492,11 @@ def test_the_collectors_page_explains_an_empty_a_failing_and_a_dead_store(
     server.broken = False
     server.traces = [produce_trace(1)]
     page.get_by_role("button", name="Try again").click()
-    page.get_by_role("option").first.wait_for()
+    page.locator(".rtv-card").first.wait_for()
     page.goto(f"{server.url}/#/trace/{'0' * 31}7")
     page.get_by_text("Trace not found").wait_for()
     page.goto(f"{server.url}/#/search")
-    page.get_by_role("option").first.wait_for()
+    page.locator(".rtv-card").first.wait_for()
     page.context.set_offline(True)
     page.keyboard.press("r")
     page.get_by_text("Cannot reach the trace store").wait_for()
@@ -510,8 +510,8 @@ WIDGET = """async (traces) => {
     const listeners = {};
     const model = {saved: [], get: (name) => traits[name], set: (name, value) => { traits[name] = value; },
       save_changes: () => model.saved.push(traits.selected), on: (name, f) => { listeners[name] = f; },
-      off: (name) => { delete listeners[name]; }, fire: (name, value) => { traits[name] = value; listeners[`change:${name}`](); },
-      listeners};
+      off: (name) => { delete listeners[name]; }, listeners,
+      fire: (name, value) => { traits[name] = value; listeners[`change:${name}`](); }};
     model.stop = widget.render({model, el: document.getElementById(id)});
     return model;
   });

@@ -11,6 +11,7 @@ const MAX_INDENT = 18; // levels; deeper ones stay at this indent and show their
 const MARKS_PER_ROW = 120; // event ticks and critical sections drawn in one row; more cannot be told apart
 const TABLE_PAGE = 300; // table rows drawn before "show all"
 const SERVICE_COLOURS = 12; // --rtv-c0 to --rtv-c11 in viewer.css
+const TICK_WIDTH = 64; // px; a tick nearer to the right end has its label on the left
 const TOAST_MS = 3500;
 const RECORD_CHIPS = 3; // record chips shown in a header before "+n"
 const LOOKBACKS = [["5m", "Last 5 minutes", 300], ["1h", "Last hour", 3600], ["6h", "Last 6 hours", 21600],
@@ -167,7 +168,8 @@ function cutCircles(spans, roots) {
 function clockShifts(spans) {
   const edges = spans.filter((span) => span.parent && !span.parent.missing && span.parent.processId !== span.processId);
   const shifts = new Map();
-  spans.filter((span) => !span.parent || span.parent.missing).forEach((span) => shifts.set(span.processId, 0));
+  const roots = spans.filter((span) => !span.parent);
+  for (const span of roots.length ? roots : spans.slice(0, 1)) shifts.set(span.processId, 0);
   let pending = edges;
   while (pending.length) {
     const ready = pending.filter((span) => shifts.has(span.parent.processId) && !shifts.has(span.processId));
@@ -675,6 +677,18 @@ function ticks(from, to, wanted) {
   return found;
 }
 
+function tickLabel(time, part, width) {
+  const late = (1 - part) * width < TICK_WIDTH;
+  // toPrecision takes away what multiplying a decimal step adds: 0.30000000000000004.
+  return h("span", {class: late ? "tick tick-last" : "tick", style: {left: `${part * 100}%`}},
+    duration(Number(time.toPrecision(12))));
+}
+
+/** A dotted key that may break after its dots and underscores. */
+function breakable(text) {
+  return text.split(/(?<=[._/])/).flatMap((piece, index) => (index ? [h("wbr"), piece] : [piece]));
+}
+
 function download(name, data) {
   const url = URL.createObjectURL(new Blob([JSON.stringify(data, null, 2)], {type: "application/json"}));
   h("a", {href: url, download: name}).click();
@@ -788,20 +802,23 @@ class Minimap {
     const colours = new Map();
     const find = matches.size > 0;
     const ink = viewer.cssColour("--rtv-crit");
-    for (const span of trace.order) {
+    const bad = viewer.cssColour("--rtv-bad");
+    // What was found is drawn last, and never too thin to see.
+    const order = find ? trace.order.toSorted((a, b) => matches.has(a.key) - matches.has(b.key)) : trace.order;
+    for (const span of order) {
       const name = span.missing ? "--rtv-faint" : viewer.colourName(span.service);
       if (!colours.has(name)) colours.set(name, viewer.cssColour(name));
       const y = pad + span.index * row + (row - thick) / 2;
-      pen.globalAlpha = find && !matches.has(span.key) ? 0.2 : 1;
-      pen.fillStyle = span.error ? viewer.errorColour : colours.get(name);
-      pen.fillRect(x(span.start), y, Math.max(1.5, (span.duration / trace.extent) * width), thick);
+      const found = find && matches.has(span.key);
+      pen.globalAlpha = find && !found ? 0.2 : 1;
+      pen.fillStyle = span.error ? bad : colours.get(name);
+      pen.fillRect(x(span.start), y, Math.max(found ? 3 : 1.5, (span.duration / trace.extent) * width), found ? Math.max(3, thick) : thick);
       if (!showCritical || thick < 2.5) continue;
       pen.fillStyle = ink;
       for (const [from, to] of span.critical) pen.fillRect(x(from), y + thick - 1.25, ((to - from) / trace.extent) * width, 1.25);
     }
-    this.axis.replaceChildren(...ticks(0, trace.extent, Math.max(2, width / 130)).map((time) => h("span", {
-      style: {left: `${(time / trace.extent) * 100}%`}, class: time / trace.extent > 0.94 ? "tick tick-last" : "tick",
-    }, duration(time))));
+    this.axis.replaceChildren(...ticks(0, trace.extent, Math.max(2, width / 130)).map((time) =>
+      tickLabel(time, time / trace.extent, width)));
     this.move();
   }
 
@@ -828,11 +845,11 @@ function spanDetail(view, span) {
     return text;
   };
   const table = (tags, label) => (tags.length ? h("table", {class: "tags", "aria-label": label}, h("tbody", null,
-    tags.map((tag) => h("tr", null, h("th", {scope: "row"}, String(tag.key)),
+    tags.map((tag) => h("tr", null, h("th", {scope: "row"}, breakable(String(tag.key))),
       h("td", {class: `type-${String(tag.type ?? typeof tag.value).replace(/\W/g, "")}`}, value(tag.value ?? ""),
         copy(typeof tag.value === "string" ? tag.value : JSON.stringify(tag.value ?? ""), String(tag.key)))))))
     : h("p", {class: "muted none"}, "None."));
-  const section = (title, count, content, open = true) => h("details", {class: "section", open},
+  const section = (title, count, content, open = count > 0) => h("details", {class: "section", open},
     h("summary", null, icon("chevron"), title, h("span", {class: "count"}, String(count))), content);
   const fact = (label, text, extra) => h("div", {class: "fact"}, h("dt", null, label), h("dd", null, text, extra));
   const events = span.logs.map((log) => {
@@ -904,6 +921,8 @@ class TraceView {
     this.axis = h("div", {class: "axis", onpointerdown: (event) => this.dragAxis(event), ondblclick: () => this.zoomTo(0, 1),
       title: "Drag to zoom; double-click to show all"});
     this.lines = h("div", {class: "lines", "aria-hidden": "true"});
+    this.cursor = h("i", {class: "cursor", hidden: true});
+    this.cursorLabel = h("span", {class: "cursor-label", hidden: true, "aria-hidden": "true"});
     this.splitter = h("div", {class: "splitter", role: "separator", tabindex: "0", "aria-orientation": "vertical",
       "aria-label": "Width of the name column", "aria-valuemin": "15", "aria-valuemax": "75",
       onpointerdown: (event) => this.dragSplitter(event), onkeydown: (event) => this.keySplitter(event)});
@@ -912,7 +931,9 @@ class TraceView {
       button("Collapse all (Shift+E)", {symbol: "up", iconOnly: true, onclick: () => this.collapseAll()})), this.axis);
     this.detail = h("aside", {class: "detail", hidden: true, "aria-label": "Span details"});
     this.timeline = h("div", {class: "timeline"}, this.map.element, h("div", {class: "split"},
-      h("div", {class: "wf"}, this.columnHead, h("div", {class: "wf-body"}, this.lines, this.rows.element, this.splitter)),
+      h("div", {class: "wf"}, this.columnHead, h("div", {class: "wf-body",
+        onpointermove: (event) => this.point(event), onpointerleave: () => this.point(null)},
+      this.lines, this.rows.element, this.splitter)),
       this.detail));
     this.panel = h("div", {class: "panel", role: "tabpanel"});
     this.element = h("section", {class: "trace-view", "aria-label": "Trace"}, this.head, this.notes, this.panel);
@@ -967,7 +988,7 @@ class TraceView {
     }
     if (trace.skewed) {
       notes.push(note(trace.adjust ? "Clocks adjusted: processes that ran behind were shifted to start within their caller."
-        : `${plural(trace.skewed, "span")} start before the parent: clocks differ. Times are shown as recorded.`,
+        : `${plural(trace.skewed, "span")} before the parent's start: clocks differ. Times are shown as recorded.`,
       button(trace.adjust ? "Show recorded times" : "Adjust clocks", {onclick: () => this.toggleAdjust()})));
     }
     if (trace.copies) notes.push(note(`${plural(trace.copies, "exact copy")} of spans left out.`.replace("copys", "copies")));
@@ -1049,6 +1070,7 @@ class TraceView {
     const flags = [];
     if (span.depth > MAX_INDENT) flags.push(h("span", {class: "count", title: "Depth"}, `level ${span.depth + 1}`));
     if (shut) flags.push(h("span", {class: "count", title: "Hidden spans"}, `+${span.size}`));
+    if (recordOf(span)) flags.push(h("span", {class: "flag-record", title: "Names a record"}, icon("record")));
     if (span.error) flags.push(h("span", {class: "flag-error", title: "This span failed"}, icon("error")));
     if (span.warnings.length) flags.push(h("span", {class: "flag-warn", title: span.warnings.join("\n")}, icon("warn")));
     return flags;
@@ -1082,7 +1104,7 @@ class TraceView {
     const side = out ? (right < 0 ? "edge-left" : "edge-right") : b < 0.86 ? "after" : a > 0.14 ? "before" : "within";
     row.label.className = scoped(`label label-${side}`);
     row.label.style.left = side === "after" ? `${Math.max(b, 0) * 100}%` : "";
-    row.label.style.right = side === "before" ? `${(1 - a) * 100}%` : "";
+    row.label.style.right = side === "before" ? `${(1 - a) * 100}%` : side === "within" ? `${Math.max(0, 1 - b) * 100}%` : "";
   }
 
   mark() {
@@ -1098,11 +1120,23 @@ class TraceView {
     const gutter = this.rows.element.offsetWidth - this.rows.element.clientWidth;
     this.element.style.setProperty("--rtv-gutter", `${gutter}px`);
     const times = ticks(from * extent, to * extent, Math.max(2, (this.axis.clientWidth || 600) / 120));
-    const left = (time) => ({left: `${((time / extent - from) / (to - from)) * 100}%`});
-    this.axis.replaceChildren(...times.map((time) => h("span", {style: left(time),
-      class: (time / extent - from) / (to - from) > 0.93 ? "tick tick-last" : "tick"}, duration(Number(time.toPrecision(12))))));
-    this.lines.replaceChildren(...times.map((time) => h("i", {style: left(time)})));
+    const part = (time) => (time / extent - from) / (to - from);
+    this.axis.replaceChildren(...times.map((time) => tickLabel(time, part(time), this.axis.clientWidth)), this.cursorLabel);
+    this.lines.replaceChildren(...times.map((time) => h("i", {style: {left: `${part(time) * 100}%`}})), this.cursor);
     this.resetButton.hidden = from <= 0 && to >= 1;
+    this.cursor.hidden = this.cursorLabel.hidden = true;
+  }
+
+  /** A line under the pointer, with its time on the axis. */
+  point(event) {
+    const box = this.axis.getBoundingClientRect();
+    const part = event ? (event.clientX - box.left) / box.width : -1;
+    this.cursor.hidden = this.cursorLabel.hidden = part < 0 || part > 1;
+    if (this.cursor.hidden) return;
+    const [from, to] = this.range;
+    this.cursor.style.left = this.cursorLabel.style.left = `${part * 100}%`;
+    this.cursorLabel.classList.toggle("rtv-late", (1 - part) * box.width < TICK_WIDTH);
+    this.cursorLabel.textContent = duration(Number(((from + part * (to - from)) * this.trace.extent).toPrecision(4)));
   }
 
   // -- range
@@ -1422,11 +1456,6 @@ class Scatter {
     this.watch.observe(this.element);
   }
 
-  set(traces) {
-    this.traces = traces;
-    this.draw();
-  }
-
   scales(width, height) {
     const pad = {left: 64, right: 16, top: 12, bottom: 24};
     const starts = this.traces.map((trace) => trace.start);
@@ -1439,10 +1468,11 @@ class Scatter {
     const log = high / low > 20;
     [low, high] = log ? [low / 1.6, high * 1.6] : [0, high * 1.15];
     const y = (value) => (log ? Math.log(Math.max(1, value) / low) / Math.log(high / low) : value / high);
-    const marks = log ? Array.from({length: 12}, (_, power) => 10 ** power).filter((value) => value >= low && value <= high)
-      : ticks(0, high, 3).slice(1);
+    const steps = high / low > 200 ? [1] : [1, 2, 5];
+    const marks = log ? Array.from({length: 12}, (_, power) => steps.map((step) => step * 10 ** power)).flat()
+      .filter((value) => value >= low && value <= high) : ticks(0, high, 5).slice(1);
     return {
-      pad, t0, t1, marks: marks.length > 1 ? marks : [...new Set([...marks, bounds(values)[1]])],
+      pad, t0, t1, marks,
       x: (time) => pad.left + ((time - t0) / (t1 - t0)) * (width - pad.left - pad.right),
       y: (value) => height - pad.bottom - y(value) * (height - pad.top - pad.bottom),
     };
@@ -1458,7 +1488,8 @@ class Scatter {
     const count = Math.max(2, Math.floor(width / 220));
     const times = Array.from({length: count}, (_, i) => t0 + ((t1 - t0) * i) / (count - 1)).map((time, i) => svg("text", {
       class: "axis-text", x: x(time), y: height - 6,
-      "text-anchor": i === 0 ? "start" : i === count - 1 ? "end" : "middle"}, clock(time, false)));
+      "text-anchor": i === 0 ? "start" : i === count - 1 ? "end" : "middle"},
+    t1 - t0 > 1e7 ? clock(time, false).slice(0, -4) : clock(time, false)));
     const dots = this.traces.map((trace) => svg("circle", {
       class: `dot-trace ${trace.errors ? "dot-error" : ""} ${this.viewer.marked.has(trace.id) ? "dot-marked" : ""}`,
       cx: x(trace.start), cy: y(trace.duration), r: Math.min(9, 3.5 + Math.log2(1 + trace.spans.length) / 2.2),
@@ -1624,6 +1655,8 @@ class ListView {
     const total = viewer.traces.size;
     this.summary.textContent = viewer.busy ? "Loading" : this.shown.length === total ? plural(total, "trace")
       : `${this.shown.length} of ${plural(total, "trace")}`;
+    this.rows.setCount(this.shown.length);
+    this.scatter.traces = this.shown;
     this.markChanged();
     this.showTab(this.tab);
   }
@@ -1638,8 +1671,8 @@ class ListView {
       this.panel.replaceChildren(statisticsTable(this.viewer, this.shown, null));
     } else {
       if (this.rows.element.parentNode !== this.panel) this.panel.replaceChildren(this.scatter.element, this.rows.element);
-      this.scatter.set(this.shown);
-      this.rows.setCount(this.shown.length);
+      this.scatter.draw();
+      this.rows.redraw();
     }
   }
 
@@ -1860,7 +1893,7 @@ class CompareView {
     row.a.textContent = a ? duration(a.duration) : "–";
     row.b.textContent = b ? duration(b.duration) : "–";
     row.delta.textContent = kind === "both" ? (delta === 0 ? "0" : signed(delta)) : kind === "only-a" ? "only in A" : "only in B";
-    row.bar.style.width = delta ? `${(Math.abs(delta) / this.most) * 50}%` : "0";
+    row.bar.style.width = delta ? `${Math.max(1, (Math.abs(delta) / this.most) * 28)}%` : "0"; // 28 %: one side's room
   }
 
   hopTable() {
@@ -2078,6 +2111,7 @@ class Viewer {
     this.view = view;
     this.body.replaceChildren(view.element ?? view);
     this.crumbs.replaceChildren(...crumbs);
+    this.compareButton.hidden = !(view instanceof TraceView); // the list and the comparison have their own
     if (focused || this.options.hash) view.focus?.();
   }
 
@@ -2260,7 +2294,9 @@ class Viewer {
     this.loaded = true;
     if (this.view instanceof ListView) this.goTo("search", this.search, true);
     await this.attempt(async () => {
+      const turn = (this.turn = (this.turn ?? 0) + 1);
       const raws = await this.api.search(this.search);
+      if (turn !== this.turn) return; // a later search is under way; its answer is the one to show
       this.traces.clear();
       this.addTraces(raws);
     });
@@ -2351,10 +2387,6 @@ class Viewer {
 
   cssColour(name) {
     return getComputedStyle(this.element).getPropertyValue(name).trim() || "gray";
-  }
-
-  get errorColour() {
-    return this.cssColour("--rtv-bad");
   }
 
   watchTheme(choice) {

@@ -69,14 +69,20 @@ def new_page(browser: Any) -> Iterator[Callable[..., Any]]:
 
 
 @pytest.fixture
-def keep(tmp_path: Path, request: pytest.FixtureRequest) -> Callable[[Any, str], None]:
-    """`keep(page, "light")` keeps a screenshot as test output: in RAFKA_LAB_SCREENSHOTS, or in tmp_path."""
+def output(tmp_path: Path) -> Path:
+    """Where test output goes that a person may want to look at: RAFKA_LAB_SCREENSHOTS, or tmp_path."""
     folder = Path(os.environ.get("RAFKA_LAB_SCREENSHOTS") or tmp_path)
     folder.mkdir(parents=True, exist_ok=True)
+    return folder
+
+
+@pytest.fixture
+def keep(output: Path, request: pytest.FixtureRequest) -> Callable[[Any, str], None]:
+    """`keep(page, "light")` keeps a screenshot as test output."""
     test = request.node.name.removeprefix("test_").replace("[", "-").replace("]", "")
 
     def shoot(page: Any, name: str) -> None:
-        path = folder / f"{test}-{name}.png"
+        path = output / f"{test}-{name}.png"
         page.screenshot(path=path)
         assert path.stat().st_size > 0
 

@@ -354,15 +354,12 @@ FRAMES = """async () => {
 }"""
 
 
-def test_ten_thousand_spans_scroll_with_a_bounded_document(
-    show: Any, keep: Keep, record_property: Callable[[str, object], None]
-) -> None:
+def test_ten_thousand_spans_scroll_with_a_bounded_document(show: Any, keep: Keep, output: Path) -> None:
     page = show(large_trace(10_000))
     assert "10,000" in page.locator(".rtv-strip-facts").inner_text()
     keep(page, "top")
     result = page.evaluate(FRAMES)
-    for name in ("median", "p95", "worst"):
-        record_property(f"frame_ms_{name}", round(result[name], 1))
+    (output / "frames-ms.json").write_text(json.dumps(result))
     assert result["top"] > 100_000
     assert 10 < result["most"] <= ROW_BOUND
     keep(page, "scrolled")

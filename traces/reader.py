@@ -97,11 +97,18 @@ class Reader:
         """The numbers of the newest traces that fit, newest first."""
         return find(self._db, query)
 
-    def trace(self, number: int) -> StoredTrace:
-        """All spans of a trace."""
+    def traces(self, numbers: list[int]) -> list[StoredTrace]:
+        """All spans of each; one that was removed since it was found is left out."""
+        return [trace for number in numbers if (trace := self._trace(number)) is not None]
+
+    def summaries(self, numbers: list[int]) -> list[TraceSummary]:
+        """The same as summaries, from the index columns only."""
+        return [summary for number in numbers if (summary := self._summary(number)) is not None]
+
+    def _trace(self, number: int) -> StoredTrace | None:
         row = self._db.execute("SELECT trace_id FROM traces WHERE trace_no = ?", (number,)).fetchone()
         if row is None:
-            raise StoreError(f"trace {number} was removed from the store while it was read; search again")
+            return None
         groups: dict[int, list[Span]] = {}
         rows = self._db.execute(
             "SELECT source_id, body FROM spans WHERE trace_no = ? ORDER BY start, duration DESC", (number,)
@@ -110,17 +117,16 @@ class Reader:
             groups.setdefault(source, []).append(Span.FromString(body))
         return StoredTrace(row[0], [(self._source(source), spans) for source, spans in groups.items()])
 
-    def summary(self, number: int) -> TraceSummary:
-        """A trace's summary, from the index columns only."""
+    def _summary(self, number: int) -> TraceSummary | None:
         row = self._db.execute("SELECT trace_id FROM traces WHERE trace_no = ?", (number,)).fetchone()
-        if row is None:
-            raise StoreError(f"trace {number} was removed from the store while it was read; search again")
         spans = self._db.execute(
             "SELECT span_id, parent_id, services.name, operations.name, status, start, start + duration"
             " FROM spans JOIN operations USING (operation_id)"
             " JOIN services ON services.service_id = spans.service_id WHERE trace_no = ? ORDER BY start",
             (number,),
         ).fetchall()
+        if row is None or not spans:
+            return None
         known = {span[0] for span in spans}
         roots = [span for span in spans if span[1] is None]
         orphans = [span for span in spans if span[1] is not None and span[1] not in known]

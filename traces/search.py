@@ -100,8 +100,8 @@ def _tagged(db: sqlite3.Connection, service: int, scan: _Scan, query: TraceQuery
 
 def _by_tag(db: sqlite3.Connection, scan: _Scan, number: int) -> Iterable[tuple[int, int, bytes]]:
     return db.execute(
-        "SELECT spans.trace_no, source_id, body FROM tags CROSS JOIN spans ON spans.trace_no = tags.trace_no"
-        f" WHERE hash = ? AND {scan.where} ORDER BY tags.trace_no DESC",
+        "SELECT spans.trace_no, source_id, body FROM tags CROSS JOIN spans INDEXED BY spans_by_id"
+        f" WHERE hash = ? AND spans.trace_no = tags.trace_no AND {scan.where} ORDER BY tags.trace_no DESC",
         (number, *scan.values),
     )
 

@@ -1,0 +1,50 @@
+"""OTLP requests, whatever they came by: decode, check, store. HTTP and gRPC are thin layers over this."""
+
+from dataclasses import dataclass
+
+from traces import otlp, otlp_json
+from traces.errors import MalformedError, TooLargeError, UnsupportedError
+from traces.otlp import Batch
+from traces.store import Store
+
+PROTOBUF = "application/x-protobuf"
+JSON = "application/json"
+
+
+@dataclass(frozen=True, kw_only=True)
+class Limits:
+    """Sizes of one request."""
+
+    # As sent. The recorder's batch of 4096 spans needs about 1.5 MB.
+    body_bytes: int = 16 * 1024 * 1024
+    # After decompression: a few KB of gzip can stand for a GB.
+    inflated_bytes: int = 64 * 1024 * 1024
+
+
+class Receiver:
+    """Turns one request's bytes into stored spans."""
+
+    def __init__(self, store: Store, limits: Limits | None = None) -> None:
+        self.store = store
+        self.limits = limits or Limits()
+        # Requests that are not answered yet; counted by the event loop, which waits for them at its end.
+        self.under_way = 0
+
+    def decode(self, body: bytes, content_type: str, encoding: str = "") -> Batch:
+        """The checked spans of a request. Raises what says whose fault it is."""
+        try:
+            self.check_size(len(body))
+            kind = content_type.partition(";")[0].strip().lower()
+            if kind not in (PROTOBUF, JSON):
+                raise UnsupportedError(f"content type {content_type[:80]!r} is not OTLP's; send {PROTOBUF} or {JSON}")
+            body = otlp.inflate(body, encoding.strip().lower(), self.limits.inflated_bytes)
+            return otlp.decode(body) if kind == PROTOBUF else otlp_json.decode(body)
+        except (MalformedError, TooLargeError, UnsupportedError):
+            self.store.count_refused()
+            raise
+
+    def check_size(self, size: int) -> None:
+        """Refuses a body by its size alone."""
+        limit = self.limits.body_bytes
+        if size > limit:
+            raise TooLargeError(f"the body of {size} bytes is over the limit of {limit}; send smaller batches")

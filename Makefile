@@ -19,8 +19,9 @@ $(READY): pyproject.toml constraints.txt
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt -e '.[dev]'
 	@touch $@
 
+# Jupyter itself listens on loopback only and asks for a token; in a container people often are root.
 lab: $(READY) java-hint  ## set up and open JupyterLab on notebooks/
-	$(BIN)/jupyter lab --notebook-dir=notebooks $(LAB_ARGS)
+	$(BIN)/jupyter lab --notebook-dir=notebooks $(if $(filter 0,$(shell id -u)),--allow-root) $(LAB_ARGS)
 
 test: $(READY)  ## set up and run the whole test suite
 	HYPOTHESIS_PROFILE=$${HYPOTHESIS_PROFILE:-ci} $(PYTEST) -m 'not soak' $(ARGS)

@@ -22,7 +22,9 @@ MAX_SAFE_INTEGER = 2**53 - 1
 
 THEMES = ("auto", "light", "dark")
 
-_PAGE_STYLE = "html, body { margin: 0; height: 100%; } #viewer { --rtv-height: 100vh; }"
+_PAGE_STYLE = (
+    "html, body { margin: 0; height: 100%; } #viewer { --rtv-height: 100vh; --rtv-border: 0; --rtv-radius: 0; }"
+)
 _START = """
 mount(document.getElementById("viewer"), JSON.parse(document.getElementById("options").textContent));
 """

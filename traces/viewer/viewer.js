@@ -14,10 +14,24 @@ const SERVICE_COLOURS = 12; // --rtv-c0 to --rtv-c11 in viewer.css
 const TICK_WIDTH = 64; // px; a tick nearer to the right end has its label on the left
 const TOAST_MS = 3500;
 const RECORD_CHIPS = 3; // record chips shown in a header before "+n"
-const LOOKBACKS = [["5m", "Last 5 minutes", 300], ["1h", "Last hour", 3600], ["6h", "Last 6 hours", 21600],
-  ["24h", "Last 24 hours", 86400], ["7d", "Last 7 days", 604800], ["all", "All time", 0]];
-const SEARCH_DEFAULTS = {service: "", operation: "", tags: "", min: "", max: "", lookback: "1h", limit: "100",
-  errors: false};
+const LOOKBACKS = [
+  ["5m", "Last 5 minutes", 300],
+  ["1h", "Last hour", 3600],
+  ["6h", "Last 6 hours", 21600],
+  ["24h", "Last 24 hours", 86400],
+  ["7d", "Last 7 days", 604800],
+  ["all", "All time", 0],
+];
+const SEARCH_DEFAULTS = {
+  service: "",
+  operation: "",
+  tags: "",
+  min: "",
+  max: "",
+  lookback: "1h",
+  limit: "100",
+  errors: false,
+};
 
 // ---- reading -------------------------------------------------------------------------------------------------------
 
@@ -44,7 +58,10 @@ export function readTraces(json) {
   return list;
 }
 
-const normalId = (id) => String(id ?? "").toLowerCase().replace(/^0+(?=.)/, "");
+const normalId = (id) =>
+  String(id ?? "")
+    .toLowerCase()
+    .replace(/^0+(?=.)/, "");
 const pairs = (list) => (Array.isArray(list) ? list.filter((tag) => tag && typeof tag === "object") : []);
 const tagValue = (tags, key) => tags.find((tag) => tag.key === key)?.value;
 const isTrue = (value) => value === true || value === "true";
@@ -67,7 +84,12 @@ function readSpan(raw, processes, traceId) {
     duration = 0;
   }
   return {
-    raw, tags, refs, warnings, start, duration,
+    raw,
+    tags,
+    refs,
+    warnings,
+    start,
+    duration,
     id: String(raw.spanID),
     key: String(raw.spanID),
     parentId: parentRef ? String(parentRef.spanID) : raw.parentSpanID ? String(raw.parentSpanID) : null,
@@ -79,17 +101,47 @@ function readSpan(raw, processes, traceId) {
     logs: pairs(raw.logs).map((log) => ({time: Number(log.timestamp), fields: pairs(log.fields)})),
     kind: String(tagValue(tags, "span.kind") ?? ""),
     error: isTrue(tagValue(tags, "error")) || tagValue(tags, "otel.status_code") === "ERROR",
-    children: [], parent: null, depth: 0, size: 0, self: 0, skew: 0, missing: false, critical: [],
+    children: [],
+    parent: null,
+    depth: 0,
+    size: 0,
+    self: 0,
+    skew: 0,
+    missing: false,
+    critical: [],
   };
 }
 
 function missingSpan(id) {
   return {
-    raw: null, tags: [], refs: [], links: [], logs: [], processTags: [], start: NaN, duration: 0, id, key: `missing:${id}`,
-    parentId: null, op: "Missing parent span", service: "", processId: "", kind: "", error: false, children: [],
-    parent: null, depth: 0, size: 0, self: 0, skew: 0, missing: true, critical: [],
-    warnings: [`Span ${id} is named as a parent but is not in this trace. It may still be on its way, ` +
-      "may have been dropped, or was never sampled. Reload the trace to look again."],
+    raw: null,
+    tags: [],
+    refs: [],
+    links: [],
+    logs: [],
+    processTags: [],
+    start: NaN,
+    duration: 0,
+    id,
+    key: `missing:${id}`,
+    parentId: null,
+    op: "Missing parent span",
+    service: "",
+    processId: "",
+    kind: "",
+    error: false,
+    children: [],
+    parent: null,
+    depth: 0,
+    size: 0,
+    self: 0,
+    skew: 0,
+    missing: true,
+    critical: [],
+    warnings: [
+      `Span ${id} is named as a parent but is not in this trace. It may still be on its way, ` +
+        "may have been dropped, or was never sampled. Reload the trace to look again.",
+    ],
   };
 }
 
@@ -102,8 +154,13 @@ function readSpans(raw, traceId) {
   for (const rawSpan of raw.spans) {
     const span = readSpan(rawSpan, processes, traceId);
     const twin = byId.get(span.id);
-    if (twin && twin.op === span.op && twin.service === span.service && Object.is(twin.start, span.start) &&
-        twin.duration === span.duration) {
+    if (
+      twin &&
+      twin.op === span.op &&
+      twin.service === span.service &&
+      Object.is(twin.start, span.start) &&
+      twin.duration === span.duration
+    ) {
       copies += 1;
       continue;
     }
@@ -175,9 +232,13 @@ function clockShifts(spans) {
     const ready = pending.filter((span) => shifts.has(span.parent.processId) && !shifts.has(span.processId));
     if (!ready.length) break;
     const process = ready[0].processId;
-    const late = ready.filter((span) => span.processId === process)
+    const late = ready
+      .filter((span) => span.processId === process)
       .map((span) => span.parent.start + shifts.get(span.parent.processId) - span.start);
-    shifts.set(process, late.reduce((most, value) => Math.max(most, value), 0));
+    shifts.set(
+      process,
+      late.reduce((most, value) => Math.max(most, value), 0),
+    );
     pending = pending.filter((span) => span.processId !== process);
   }
   return shifts;
@@ -197,8 +258,10 @@ function place(spans, missing, adjust) {
       continue;
     }
     skewed += 1;
-    const cause = span.processId === span.parent.processId ? "" : `: the clocks of ${span.service} and ` +
-      `${span.parent.service} differ`;
+    const cause =
+      span.processId === span.parent.processId
+        ? ""
+        : `: the clocks of ${span.service} and ` + `${span.parent.service} differ`;
     span.warnings.push(`Starts ${duration(span.skew)} before its parent${cause}.`);
   }
   if (adjust) {
@@ -274,15 +337,23 @@ function recordOf(span) {
   const offset = first("messaging.kafka.offset", "messaging.kafka.message.offset");
   if (topic === undefined || offset === undefined) return null;
   const partition = first("messaging.destination.partition.id", "kafka.partition");
-  return {topic: String(topic), partition: String(partition ?? "?"), offset: String(offset), span,
-    count: Number(first("messaging.batch.message_count") ?? 1)};
+  return {
+    topic: String(topic),
+    partition: String(partition ?? "?"),
+    offset: String(offset),
+    span,
+    count: Number(first("messaging.batch.message_count") ?? 1),
+  };
 }
 
 const PRODUCE_NAMES = new Set(["produce", "send", "publish"]);
 
 function isProduce(span) {
-  return span.op.includes("produce") || PRODUCE_NAMES.has(tagValue(span.tags, "messaging.operation.name")) ||
-    PRODUCE_NAMES.has(tagValue(span.tags, "messaging.operation.type"));
+  return (
+    span.op.includes("produce") ||
+    PRODUCE_NAMES.has(tagValue(span.tags, "messaging.operation.name")) ||
+    PRODUCE_NAMES.has(tagValue(span.tags, "messaging.operation.type"))
+  );
 }
 
 function produceRecords(spans) {
@@ -299,7 +370,7 @@ function produceRecords(spans) {
   return [...found.values()];
 }
 
-/** One Jaeger v1 trace as a tree with times in microseconds. `adjust` shifts the clocks of processes that run behind. */
+/** One Jaeger v1 trace as a tree, times in microseconds. `adjust` shifts the clocks of processes that run behind. */
 export function parseTrace(raw, {adjust = false} = {}) {
   const id = String(raw.traceID ?? raw.spans[0]?.traceID ?? "(no id)");
   const {spans, byId, copies} = readSpans(raw, normalId(id));
@@ -318,7 +389,18 @@ export function parseTrace(raw, {adjust = false} = {}) {
   const services = new Map();
   for (const span of spans) services.set(span.service, (services.get(span.service) ?? 0) + 1);
   return {
-    raw, id, spans, order, roots, root, missing, start, adjust, skewed, copies, byId,
+    raw,
+    id,
+    spans,
+    order,
+    roots,
+    root,
+    missing,
+    start,
+    adjust,
+    skewed,
+    copies,
+    byId,
     duration: end - start,
     extent: Math.max(end - start, 1),
     services,
@@ -358,9 +440,17 @@ export function hopStatistics(traces) {
   return [...hops.values()].map(({durations, ...hop}) => {
     durations.sort((a, b) => a - b);
     const total = sum(durations);
-    return {...hop, count: durations.length, total, mean: total / durations.length, min: durations[0],
-      p50: quantile(durations, 0.5), p95: quantile(durations, 0.95), max: durations[durations.length - 1],
-      share: hop.critical / whole};
+    return {
+      ...hop,
+      count: durations.length,
+      total,
+      mean: total / durations.length,
+      min: durations[0],
+      p50: quantile(durations, 0.5),
+      p95: quantile(durations, 0.95),
+      max: durations[durations.length - 1],
+      share: hop.critical / whole,
+    };
   });
 }
 
@@ -393,9 +483,19 @@ function compareHops(first, second) {
   const [a, b] = [first, second].map((trace) => new Map(hopStatistics([trace]).map((hop) => [hop.key, hop])));
   return [...new Set([...a.keys(), ...b.keys()])].map((key) => {
     const [x, y] = [a.get(key), b.get(key)];
-    return {key, service: (x ?? y).service, op: (x ?? y).op, countA: x?.count ?? 0, countB: y?.count ?? 0,
-      meanA: x?.mean ?? null, meanB: y?.mean ?? null, selfA: x?.self ?? 0, selfB: y?.self ?? 0,
-      delta: (y?.total ?? 0) - (x?.total ?? 0), selfDelta: (y?.self ?? 0) - (x?.self ?? 0)};
+    return {
+      key,
+      service: (x ?? y).service,
+      op: (x ?? y).op,
+      countA: x?.count ?? 0,
+      countB: y?.count ?? 0,
+      meanA: x?.mean ?? null,
+      meanB: y?.mean ?? null,
+      selfA: x?.self ?? 0,
+      selfB: y?.self ?? 0,
+      delta: (y?.total ?? 0) - (x?.total ?? 0),
+      selfDelta: (y?.self ?? 0) - (x?.self ?? 0),
+    };
   });
 }
 
@@ -425,7 +525,8 @@ function clock(us, withDate = true) {
   const date = new Date(us / 1000);
   if (Number.isNaN(date.getTime()) || us <= 0) return "unknown time";
   const two = (value) => String(value).padStart(2, "0");
-  const time = `${two(date.getHours())}:${two(date.getMinutes())}:${two(date.getSeconds())}.` +
+  const time =
+    `${two(date.getHours())}:${two(date.getMinutes())}:${two(date.getSeconds())}.` +
     String(Math.floor((us / 1000) % 1000)).padStart(3, "0");
   return withDate ? `${date.getFullYear()}-${two(date.getMonth() + 1)}-${two(date.getDate())} ${time}` : time;
 }
@@ -435,7 +536,7 @@ function readDuration(text) {
   if (!text.trim()) return null;
   const match = /^\s*([\d.]+)\s*(us|µs|ms|s|m)?\s*$/.exec(text);
   if (!match) return NaN;
-  return Number(match[1]) * {us: 1, "µs": 1, ms: 1e3, s: 1e6, m: 6e7}[match[2] ?? "us"];
+  return Number(match[1]) * {us: 1, µs: 1, ms: 1e3, s: 1e6, m: 6e7}[match[2] ?? "us"];
 }
 
 /** `key=value key2="two words"` or a JSON object, as an object. */
@@ -461,7 +562,12 @@ function readTags(text) {
 // ---- elements ------------------------------------------------------------------------------------------------------
 
 const SVG = "http://www.w3.org/2000/svg";
-const scoped = (names) => names.split(" ").filter(Boolean).map((name) => `rtv-${name}`).join(" ");
+const scoped = (names) =>
+  names
+    .split(" ")
+    .filter(Boolean)
+    .map((name) => `rtv-${name}`)
+    .join(" ");
 
 function build(element, props, children) {
   for (const [name, value] of Object.entries(props ?? {})) {
@@ -471,7 +577,9 @@ function build(element, props, children) {
     else if (name === "style") Object.entries(value).forEach(([key, item]) => element.style.setProperty(key, item));
     else element.setAttribute(name, value === true ? "" : value);
   }
-  element.append(...children.flat(Infinity).filter((child) => child !== null && child !== undefined && child !== false));
+  element.append(
+    ...children.flat(Infinity).filter((child) => child !== null && child !== undefined && child !== false),
+  );
   return element;
 }
 
@@ -500,14 +608,21 @@ const ICONS = {
 };
 
 function icon(name) {
-  return svg("svg", {class: `icon icon-${name}`, viewBox: "0 0 16 16", "aria-hidden": "true"},
-    svg("path", {d: ICONS[name]}));
+  return svg(
+    "svg",
+    {class: `icon icon-${name}`, viewBox: "0 0 16 16", "aria-hidden": "true"},
+    svg("path", {d: ICONS[name]}),
+  );
 }
 
 function button(label, {symbol, iconOnly = false, ...props} = {}) {
   const cls = `btn ${iconOnly ? "btn-icon" : ""} ${props.class ?? ""}`;
-  return h("button", {type: "button", title: label, ...props, class: cls, "aria-label": iconOnly ? label : null},
-    symbol && icon(symbol), !iconOnly && h("span", null, props.text ?? label));
+  return h(
+    "button",
+    {type: "button", title: label, ...props, class: cls, "aria-label": iconOnly ? label : null},
+    symbol && icon(symbol),
+    !iconOnly && h("span", null, props.text ?? label),
+  );
 }
 
 let lastId = 0;
@@ -520,8 +635,11 @@ function field(label, control) {
 }
 
 function select(options, value, props) {
-  return h("select", {class: "input", ...props},
-    options.map(([key, label]) => h("option", {value: key, selected: key === value}, label)));
+  return h(
+    "select",
+    {class: "input", ...props},
+    options.map(([key, label]) => h("option", {value: key, selected: key === value}, label)),
+  );
 }
 
 /** A scrolling column of equal rows of which only the visible ones are in the document. */
@@ -612,57 +730,108 @@ function sortableTable({columns, rows, sortBy, label, onpick}) {
     for (const [name, head] of heads) {
       head.setAttribute("aria-sort", name !== key ? "none" : down ? "descending" : "ascending");
     }
-    body.replaceChildren(...sorted.slice(0, limit).map((row) => h("tr", {
-      class: onpick ? "pick" : "", tabindex: onpick ? "0" : null, onclick: onpick && (() => onpick(row)),
-      onkeydown: onpick && ((event) => event.key === "Enter" && onpick(row)),
-    }, columns.map((item) => h("td", {class: item.number ? "num" : ""}, item.cell ? item.cell(row) : item.text(row))))));
+    body.replaceChildren(
+      ...sorted.slice(0, limit).map((row) =>
+        h(
+          "tr",
+          {
+            class: onpick ? "pick" : "",
+            tabindex: onpick ? "0" : null,
+            onclick: onpick && (() => onpick(row)),
+            onkeydown: onpick && ((event) => event.key === "Enter" && onpick(row)),
+          },
+          columns.map((item) =>
+            h("td", {class: item.number ? "num" : ""}, item.cell ? item.cell(row) : item.text(row)),
+          ),
+        ),
+      ),
+    );
     more.replaceChildren();
     if (rows.length > limit) {
-      more.append(button(`Show all ${rows.length.toLocaleString("en")} rows`, {onclick: () => {
-        limit = Infinity;
-        draw();
-      }}));
+      more.append(
+        button(`Show all ${rows.length.toLocaleString("en")} rows`, {
+          onclick: () => {
+            limit = Infinity;
+            draw();
+          },
+        }),
+      );
     }
   };
-  const head = h("tr", null, columns.map((item) => {
-    const cell = h("th", {class: item.number ? "num" : "", scope: "col", title: item.title}, h("button", {
-      type: "button", class: "sort", onclick: () => {
-        [key, down] = [item.key, item.key === key ? !down : Boolean(item.number)];
-        draw();
-      },
-    }, item.label));
-    heads.set(item.key, cell);
-    return cell;
-  }));
+  const head = h(
+    "tr",
+    null,
+    columns.map((item) => {
+      const cell = h(
+        "th",
+        {class: item.number ? "num" : "", scope: "col", title: item.title},
+        h(
+          "button",
+          {
+            type: "button",
+            class: "sort",
+            onclick: () => {
+              [key, down] = [item.key, item.key === key ? !down : Boolean(item.number)];
+              draw();
+            },
+          },
+          item.label,
+        ),
+      );
+      heads.set(item.key, cell);
+      return cell;
+    }),
+  );
   draw();
-  return h("div", {class: "table-wrap"}, h("table", {class: "table", "aria-label": label}, h("thead", null, head), body), more);
+  return h(
+    "div",
+    {class: "table-wrap"},
+    h("table", {class: "table", "aria-label": label}, h("thead", null, head), body),
+    more,
+  );
 }
 
 function emptyState({title, text, code, actions = [], kind = "empty"}) {
-  return h("div", {class: `state state-${kind}`, role: kind === "error" ? "alert" : "status"},
-    icon(kind === "error" ? "error" : "logo"), h("h2", null, title), text && h("p", null, text),
-    code && h("pre", null, code), actions.length ? h("div", {class: "actions"}, actions) : null);
+  return h(
+    "div",
+    {class: `state state-${kind}`, role: kind === "error" ? "alert" : "status"},
+    icon(kind === "error" ? "error" : "logo"),
+    h("h2", null, title),
+    text && h("p", null, text),
+    code && h("pre", null, code),
+    actions.length ? h("div", {class: "actions"}, actions) : null,
+  );
 }
 
 function hopLabel(viewer, hop) {
-  return h("span", {class: "hop"}, h("i", {class: "dot", style: {background: viewer.colour(hop.service)}}),
-    h("b", null, hop.op), h("span", {class: "muted"}, hop.service));
+  return h(
+    "span",
+    {class: "hop"},
+    h("i", {class: "dot", style: {background: viewer.colour(hop.service)}}),
+    h("b", null, hop.op),
+    h("span", {class: "muted"}, hop.service),
+  );
 }
 
 function recordChip(record, props = {}) {
   const last = Number(record.offset) + record.count - 1;
   const offset = record.count > 1 && Number.isSafeInteger(last) ? `${record.offset}–${last}` : record.offset;
-  const text = `Topic ${record.topic}, partition ${record.partition}, offset ${offset}. The log entry holds this trace id.`;
-  return h(props.onclick ? "button" : "span", {type: props.onclick ? "button" : null, title: text, ...props,
-    class: `record ${props.class ?? ""}`}, icon("record"),
-  h("span", {class: "record-word"}, record.count > 1 ? `${record.count} records` : "record"),
-  h("b", null, record.topic), h("span", {class: "record-part"}, `partition ${record.partition}`),
-  h("span", {class: "record-offset"}, `offset ${offset}`));
+  const text = `Topic ${record.topic}, partition ${record.partition}, offset ${offset}: logged with this trace id`;
+  return h(
+    props.onclick ? "button" : "span",
+    {type: props.onclick ? "button" : null, title: text, ...props, class: `record ${props.class ?? ""}`},
+    icon("record"),
+    h("span", {class: "record-word"}, record.count > 1 ? `${record.count} records` : "record"),
+    h("b", null, record.topic),
+    h("span", {class: "record-part"}, `partition ${record.partition}`),
+    h("span", {class: "record-offset"}, `offset ${offset}`),
+  );
 }
 
 function recordChips(records, onpick) {
-  const shown = records.slice(0, RECORD_CHIPS).map((record) => recordChip(record,
-    onpick ? {onclick: () => onpick(record.span)} : {}));
+  const shown = records
+    .slice(0, RECORD_CHIPS)
+    .map((record) => recordChip(record, onpick ? {onclick: () => onpick(record.span)} : {}));
   if (records.length > RECORD_CHIPS) shown.push(h("span", {class: "muted"}, `+${records.length - RECORD_CHIPS}`));
   return shown;
 }
@@ -680,8 +849,11 @@ function ticks(from, to, wanted) {
 function tickLabel(time, part, width) {
   const late = (1 - part) * width < TICK_WIDTH;
   // toPrecision takes away what multiplying a decimal step adds: 0.30000000000000004.
-  return h("span", {class: late ? "tick tick-last" : "tick", style: {left: `${part * 100}%`}},
-    duration(Number(time.toPrecision(12))));
+  return h(
+    "span",
+    {class: late ? "tick tick-last" : "tick", style: {left: `${part * 100}%`}},
+    duration(Number(time.toPrecision(12))),
+  );
 }
 
 /** A dotted key that may break after its dots and underscores. */
@@ -706,14 +878,32 @@ class Minimap {
     this.window = h("div", {class: "map-window"});
     this.shades = [h("div", {class: "map-shade"}), h("div", {class: "map-shade"})];
     this.drag = h("div", {class: "map-drag"});
-    this.handles = ["start", "end"].map((side, index) => h("div", {
-      class: "map-handle", role: "slider", tabindex: "0", "aria-label": `${side} of the shown time range`,
-      "aria-orientation": "horizontal", "data-side": side, onkeydown: (event) => this.key(event, index),
-    }));
+    this.handles = ["start", "end"].map((side, index) =>
+      h("div", {
+        class: "map-handle",
+        role: "slider",
+        tabindex: "0",
+        "aria-label": `${side} of the shown time range`,
+        "aria-orientation": "horizontal",
+        "data-side": side,
+        onkeydown: (event) => this.key(event, index),
+      }),
+    );
     this.axis = h("div", {class: "map-axis", "aria-hidden": "true"});
-    this.area = h("div", {class: "map-area", title: "Drag to zoom into a time range; double-click to show all",
-      onpointerdown: (event) => this.press(event), ondblclick: () => view.zoomTo(0, 1)},
-    this.canvas, ...this.shades, this.window, this.drag, ...this.handles);
+    this.area = h(
+      "div",
+      {
+        class: "map-area",
+        title: "Drag to zoom into a time range; double-click to show all",
+        onpointerdown: (event) => this.press(event),
+        ondblclick: () => view.zoomTo(0, 1),
+      },
+      this.canvas,
+      ...this.shades,
+      this.window,
+      this.drag,
+      ...this.handles,
+    );
     this.element = h("div", {class: "map"}, this.axis, this.area);
     this.watch = new ResizeObserver(() => this.paint());
     this.watch.observe(this.area);
@@ -743,7 +933,8 @@ class Minimap {
       const now = this.at(last);
       this.band(0, 0);
       // A press that hardly moves is a click, not a range.
-      if (!side && !inside && Math.abs(now - origin) > 0.004) this.view.zoomTo(Math.min(origin, now), Math.max(origin, now));
+      if (!side && !inside && Math.abs(now - origin) > 0.004)
+        this.view.zoomTo(Math.min(origin, now), Math.max(origin, now));
     };
     this.area.setPointerCapture(event.pointerId);
     this.area.addEventListener("pointermove", move);
@@ -812,13 +1003,20 @@ class Minimap {
       const found = find && matches.has(span.key);
       pen.globalAlpha = find && !found ? 0.2 : 1;
       pen.fillStyle = span.error ? bad : colours.get(name);
-      pen.fillRect(x(span.start), y, Math.max(found ? 3 : 1.5, (span.duration / trace.extent) * width), found ? Math.max(3, thick) : thick);
+      pen.fillRect(
+        x(span.start),
+        y,
+        Math.max(found ? 3 : 1.5, (span.duration / trace.extent) * width),
+        found ? Math.max(3, thick) : thick,
+      );
       if (!showCritical || thick < 2.5) continue;
       pen.fillStyle = ink;
-      for (const [from, to] of span.critical) pen.fillRect(x(from), y + thick - 1.25, ((to - from) / trace.extent) * width, 1.25);
+      for (const [from, to] of span.critical)
+        pen.fillRect(x(from), y + thick - 1.25, ((to - from) / trace.extent) * width, 1.25);
     }
-    this.axis.replaceChildren(...ticks(0, trace.extent, Math.max(2, width / 130)).map((time) =>
-      tickLabel(time, time / trace.extent, width)));
+    this.axis.replaceChildren(
+      ...ticks(0, trace.extent, Math.max(2, width / 130)).map((time) => tickLabel(time, time / trace.extent, width)),
+    );
     this.move();
   }
 
@@ -830,8 +1028,18 @@ class Minimap {
 /** What one span carries: times, attributes, events, links, process. */
 function spanDetail(view, span) {
   const {viewer, trace} = view;
-  const copy = (value, what) => h("button", {type: "button", class: "copy", title: `Copy ${what}`,
-    "aria-label": `Copy ${what}`, onclick: () => viewer.copy(value)}, icon("copy"));
+  const copy = (value, what) =>
+    h(
+      "button",
+      {
+        type: "button",
+        class: "copy",
+        title: `Copy ${what}`,
+        "aria-label": `Copy ${what}`,
+        onclick: () => viewer.copy(value),
+      },
+      icon("copy"),
+    );
   const value = (item) => {
     const text = typeof item === "string" ? item : JSON.stringify(item);
     if (/^https?:\/\/\S+$/.test(text)) return h("a", {href: text, target: "_blank", rel: "noopener noreferrer"}, text);
@@ -844,61 +1052,159 @@ function spanDetail(view, span) {
     }
     return text;
   };
-  const table = (tags, label) => (tags.length ? h("table", {class: "tags", "aria-label": label}, h("tbody", null,
-    tags.map((tag) => h("tr", null, h("th", {scope: "row"}, breakable(String(tag.key))),
-      h("td", {class: `type-${String(tag.type ?? typeof tag.value).replace(/\W/g, "")}`}, value(tag.value ?? ""),
-        copy(typeof tag.value === "string" ? tag.value : JSON.stringify(tag.value ?? ""), String(tag.key)))))))
-    : h("p", {class: "muted none"}, "None."));
-  const section = (title, count, content, open = count > 0) => h("details", {class: "section", open},
-    h("summary", null, icon("chevron"), title, h("span", {class: "count"}, String(count))), content);
+  const table = (tags, label) =>
+    tags.length
+      ? h(
+          "table",
+          {class: "tags", "aria-label": label},
+          h(
+            "tbody",
+            null,
+            tags.map((tag) =>
+              h(
+                "tr",
+                null,
+                h("th", {scope: "row"}, breakable(String(tag.key))),
+                h(
+                  "td",
+                  {class: `type-${String(tag.type ?? typeof tag.value).replace(/\W/g, "")}`},
+                  value(tag.value ?? ""),
+                  copy(typeof tag.value === "string" ? tag.value : JSON.stringify(tag.value ?? ""), String(tag.key)),
+                ),
+              ),
+            ),
+          ),
+        )
+      : h("p", {class: "muted none"}, "None.");
+  const section = (title, count, content, open = count > 0) =>
+    h(
+      "details",
+      {class: "section", open},
+      h("summary", null, icon("chevron"), title, h("span", {class: "count"}, String(count))),
+      content,
+    );
   const fact = (label, text, extra) => h("div", {class: "fact"}, h("dt", null, label), h("dd", null, text, extra));
   const events = span.logs.map((log) => {
     const name = tagValue(log.fields, "event") ?? tagValue(log.fields, "message");
-    return h("div", {class: "event"}, h("div", {class: "event-head"},
-      h("b", null, name === undefined ? "event" : String(name)),
-      h("span", {class: "muted", title: clock(log.time)}, `at ${duration(log.time - trace.start + view.shift(span))}`)),
-    table(log.fields.filter((tag) => tag.key !== "event"), "Event fields"));
+    return h(
+      "div",
+      {class: "event"},
+      h(
+        "div",
+        {class: "event-head"},
+        h("b", null, name === undefined ? "event" : String(name)),
+        h(
+          "span",
+          {class: "muted", title: clock(log.time)},
+          `at ${duration(log.time - trace.start + view.shift(span))}`,
+        ),
+      ),
+      table(
+        log.fields.filter((tag) => tag.key !== "event"),
+        "Event fields",
+      ),
+    );
   });
-  const links = span.links.map((ref) => h("div", {class: "link"}, h("span", {class: "tag"},
-    String(ref.refType ?? "link").toLowerCase().replace("_", " ")),
-  h("button", {type: "button", class: "linklike mono", onclick: () => viewer.followLink(ref, trace)},
-    normalId(ref.traceID ?? trace.id) === normalId(trace.id) ? `span ${ref.spanID}` :
-      `trace ${ref.traceID} span ${ref.spanID}`)));
+  const links = span.links.map((ref) =>
+    h(
+      "div",
+      {class: "link"},
+      h(
+        "span",
+        {class: "tag"},
+        String(ref.refType ?? "link")
+          .toLowerCase()
+          .replace("_", " "),
+      ),
+      h(
+        "button",
+        {type: "button", class: "linklike mono", onclick: () => viewer.followLink(ref, trace)},
+        normalId(ref.traceID ?? trace.id) === normalId(trace.id)
+          ? `span ${ref.spanID}`
+          : `trace ${ref.traceID} span ${ref.spanID}`,
+      ),
+    ),
+  );
   const record = recordOf(span);
   const critical = sum(span.critical.map(([from, to]) => to - from));
   const parent = span.parent;
-  return h("div", {class: "detail-body"},
-    h("header", {class: "detail-head"}, h("i", {class: "strip", style: {background: view.colour(span)}}),
-      h("div", null, h("h3", null, span.op), h("p", {class: "muted"}, span.missing ? "not in this trace" : span.service,
-        span.kind && ` · ${span.kind}`)),
-      button("Close details (Esc)", {symbol: "close", iconOnly: true, onclick: () => view.closeDetail()})),
-    span.error && h("p", {class: "notice notice-error"}, icon("error"),
-      String(tagValue(span.tags, "otel.status_description") ?? tagValue(span.tags, "error.message") ?? "This span failed.")),
+  return h(
+    "div",
+    {class: "detail-body"},
+    h(
+      "header",
+      {class: "detail-head"},
+      h("i", {class: "strip", style: {background: view.colour(span)}}),
+      h(
+        "div",
+        null,
+        h("h3", null, span.op),
+        h("p", {class: "muted"}, span.missing ? "not in this trace" : span.service, span.kind && ` · ${span.kind}`),
+      ),
+      button("Close details (Esc)", {symbol: "close", iconOnly: true, onclick: () => view.closeDetail()}),
+    ),
+    span.error &&
+      h(
+        "p",
+        {class: "notice notice-error"},
+        icon("error"),
+        String(
+          tagValue(span.tags, "otel.status_description") ?? tagValue(span.tags, "error.message") ?? "This span failed.",
+        ),
+      ),
     span.warnings.map((text) => h("p", {class: "notice notice-warn"}, icon("warn"), text)),
     record && recordChip(record, {class: "record-wide"}),
-    h("dl", {class: "facts"},
+    h(
+      "dl",
+      {class: "facts"},
       fact("Start", duration(span.start - trace.start), h("span", {class: "muted"}, ` ${clock(span.start, false)}`)),
-      fact("Duration", duration(span.duration),
-        h("span", {class: "muted"}, ` ${percent(span.duration / trace.extent)} of trace`)),
+      fact(
+        "Duration",
+        duration(span.duration),
+        h("span", {class: "muted"}, ` ${percent(span.duration / trace.extent)} of trace`),
+      ),
       !span.missing && fact("Self time", duration(span.self)),
       !span.missing && fact("On critical path", duration(critical)),
       fact("Span id", h("span", {class: "mono"}, span.id), copy(span.id, "span id")),
-      fact("Parent", parent ? h("button", {type: "button", class: "linklike", onclick: () => view.select(parent.key)}, parent.op)
-        : "none (root)")),
-    !span.missing && [section("Attributes", span.tags.length, table(span.tags, "Attributes")),
+      fact(
+        "Parent",
+        parent
+          ? h("button", {type: "button", class: "linklike", onclick: () => view.select(parent.key)}, parent.op)
+          : "none (root)",
+      ),
+    ),
+    !span.missing && [
+      section("Attributes", span.tags.length, table(span.tags, "Attributes")),
       section("Events", events.length, events.length ? events : h("p", {class: "muted none"}, "None.")),
       section("Links", links.length, links.length ? links : h("p", {class: "muted none"}, "None.")),
-      section("Process", span.processTags.length, table(span.processTags, "Process"), false)]);
+      section("Process", span.processTags.length, table(span.processTags, "Process"), false),
+    ],
+  );
 }
 
 class TraceView {
   constructor(viewer, trace, {span = null} = {}) {
-    Object.assign(this, {viewer, trace, range: [0, 1], collapsed: new Set(), matches: new Set(), selected: null,
-      showCritical: true, tab: "timeline", query: ""});
+    Object.assign(this, {
+      viewer,
+      trace,
+      range: [0, 1],
+      collapsed: new Set(),
+      matches: new Set(),
+      selected: null,
+      showCritical: true,
+      tab: "timeline",
+      query: "",
+    });
     this.map = new Minimap(this);
     this.rows = new Rows({
-      height: ROW_HEIGHT, create: () => this.createRow(), update: (row, index) => this.updateRow(row, this.visible[index]),
-      class: "tree", role: "tree", tabindex: "0", "aria-label": "Spans of this trace", onclick: (event) => this.click(event),
+      height: ROW_HEIGHT,
+      create: () => this.createRow(),
+      update: (row, index) => this.updateRow(row, this.visible[index]),
+      class: "tree",
+      role: "tree",
+      tabindex: "0",
+      "aria-label": "Spans of this trace",
+      onclick: (event) => this.click(event),
       onwheel: (event) => this.wheel(event),
     });
     this.build();
@@ -918,23 +1224,62 @@ class TraceView {
   build() {
     this.head = h("div", {class: "trace-head"});
     this.notes = h("div", {class: "notes"});
-    this.axis = h("div", {class: "axis", onpointerdown: (event) => this.dragAxis(event), ondblclick: () => this.zoomTo(0, 1),
-      title: "Drag to zoom; double-click to show all"});
+    this.axis = h("div", {
+      class: "axis",
+      onpointerdown: (event) => this.dragAxis(event),
+      ondblclick: () => this.zoomTo(0, 1),
+      title: "Drag to zoom; double-click to show all",
+    });
     this.lines = h("div", {class: "lines", "aria-hidden": "true"});
     this.cursor = h("i", {class: "cursor", hidden: true});
     this.cursorLabel = h("span", {class: "cursor-label", hidden: true, "aria-hidden": "true"});
-    this.splitter = h("div", {class: "splitter", role: "separator", tabindex: "0", "aria-orientation": "vertical",
-      "aria-label": "Width of the name column", "aria-valuemin": "15", "aria-valuemax": "75",
-      onpointerdown: (event) => this.dragSplitter(event), onkeydown: (event) => this.keySplitter(event)});
-    this.columnHead = h("div", {class: "wf-head"}, h("div", {class: "wf-name"}, h("span", null, "Service and operation"),
-      h("span", {class: "grow"}), button("Expand all (e)", {symbol: "down", iconOnly: true, onclick: () => this.expandAll()}),
-      button("Collapse all (Shift+E)", {symbol: "up", iconOnly: true, onclick: () => this.collapseAll()})), this.axis);
+    this.splitter = h("div", {
+      class: "splitter",
+      role: "separator",
+      tabindex: "0",
+      "aria-orientation": "vertical",
+      "aria-label": "Width of the name column",
+      "aria-valuemin": "15",
+      "aria-valuemax": "75",
+      onpointerdown: (event) => this.dragSplitter(event),
+      onkeydown: (event) => this.keySplitter(event),
+    });
+    this.columnHead = h(
+      "div",
+      {class: "wf-head"},
+      h(
+        "div",
+        {class: "wf-name"},
+        h("span", null, "Service and operation"),
+        h("span", {class: "grow"}),
+        button("Expand all (e)", {symbol: "down", iconOnly: true, onclick: () => this.expandAll()}),
+        button("Collapse all (Shift+E)", {symbol: "up", iconOnly: true, onclick: () => this.collapseAll()}),
+      ),
+      this.axis,
+    );
     this.detail = h("aside", {class: "detail", hidden: true, "aria-label": "Span details"});
-    this.timeline = h("div", {class: "timeline"}, this.map.element, h("div", {class: "split"},
-      h("div", {class: "wf"}, this.columnHead, h("div", {class: "wf-body",
-        onpointermove: (event) => this.point(event), onpointerleave: () => this.point(null)},
-      this.lines, this.rows.element, this.splitter)),
-      this.detail));
+    this.timeline = h(
+      "div",
+      {class: "timeline"},
+      this.map.element,
+      h(
+        "div",
+        {class: "split"},
+        h(
+          "div",
+          {class: "wf"},
+          this.columnHead,
+          h(
+            "div",
+            {class: "wf-body", onpointermove: (event) => this.point(event), onpointerleave: () => this.point(null)},
+            this.lines,
+            this.rows.element,
+            this.splitter,
+          ),
+        ),
+        this.detail,
+      ),
+    );
     this.panel = h("div", {class: "panel", role: "tabpanel"});
     this.element = h("section", {class: "trace-view", "aria-label": "Trace"}, this.head, this.notes, this.panel);
     this.setSplit(this.viewer.split ?? 36);
@@ -948,33 +1293,94 @@ class TraceView {
   buildHead() {
     const {trace, viewer} = this;
     const root = trace.root;
-    const fact = (label, text, cls) => h("div", {class: "fact"}, h("dt", null, label), h("dd", {class: cls ?? ""}, text));
-    this.findBox = h("input", {class: "input find-input", type: "search", placeholder: "Find in trace", value: this.query,
-      "aria-label": "Find in trace: name, service, id, attribute or key=value", oninput: () => this.find(this.findBox.value),
-      onkeydown: (event) => this.findKey(event)});
+    const fact = (label, text, cls) =>
+      h("div", {class: "fact"}, h("dt", null, label), h("dd", {class: cls ?? ""}, text));
+    this.findBox = h("input", {
+      class: "input find-input",
+      type: "search",
+      placeholder: "Find in trace",
+      value: this.query,
+      "aria-label": "Find in trace: name, service, id, attribute or key=value",
+      oninput: () => this.find(this.findBox.value),
+      onkeydown: (event) => this.findKey(event),
+    });
     this.findCount = h("span", {class: "find-count", role: "status", "aria-live": "polite"});
-    this.criticalButton = button("Critical path", {symbol: "path", class: "toggle", "aria-pressed": String(this.showCritical),
-      title: "Show the critical path (c)", onclick: () => this.toggleCritical()});
-    this.tabs = [["timeline", "Timeline"], ["statistics", "Statistics"]].map(([name, label]) => h("button", {
-      type: "button", role: "tab", class: "tab", "data-tab": name, onclick: () => this.showTab(name)}, label));
-    const legend = [...trace.services].map(([service, count]) => h("button", {type: "button", class: "service",
-      title: `Find the spans of ${service}`, onclick: () => this.setFind(service)},
-    h("i", {class: "dot", style: {background: viewer.colour(service)}}), service, h("span", {class: "count"}, String(count))));
+    this.criticalButton = button("Critical path", {
+      symbol: "path",
+      class: "toggle",
+      "aria-pressed": String(this.showCritical),
+      title: "Show the critical path (c)",
+      onclick: () => this.toggleCritical(),
+    });
+    this.tabs = [
+      ["timeline", "Timeline"],
+      ["statistics", "Statistics"],
+    ].map(([name, label]) =>
+      h(
+        "button",
+        {type: "button", role: "tab", class: "tab", "data-tab": name, onclick: () => this.showTab(name)},
+        label,
+      ),
+    );
+    const legend = [...trace.services].map(([service, count]) =>
+      h(
+        "button",
+        {type: "button", class: "service", title: `Find the spans of ${service}`, onclick: () => this.setFind(service)},
+        h("i", {class: "dot", style: {background: viewer.colour(service)}}),
+        service,
+        h("span", {class: "count"}, String(count)),
+      ),
+    );
     this.head.replaceChildren(
-      h("div", {class: "title-line"}, h("h2", null, root ? root.op : "Empty trace"),
-        h("button", {type: "button", class: "linklike mono trace-id", title: `Copy trace id ${trace.id}`,
-          onclick: () => viewer.copy(trace.id)}, trace.id, icon("copy")),
-        recordChips(trace.records, (span) => this.select(span.key, {reveal: true}))),
-      h("div", {class: "facts-line"}, h("dl", {class: "strip-facts"},
-        fact("Start", clock(trace.start)), fact("Duration", duration(trace.duration), "strong"),
-        fact("Spans", trace.spans.length.toLocaleString("en")), fact("Depth", String(trace.depth)),
-        trace.errors ? fact("Errors", String(trace.errors), "bad") : null), h("div", {class: "legend"}, legend)),
-      h("div", {class: "tool-line"}, h("div", {class: "tabs", role: "tablist", "aria-label": "Views of the trace"}, this.tabs),
-        h("span", {class: "grow"}), this.criticalButton,
+      h(
+        "div",
+        {class: "title-line"},
+        h("h2", null, root ? root.op : "Empty trace"),
+        h(
+          "button",
+          {
+            type: "button",
+            class: "linklike mono trace-id",
+            title: `Copy trace id ${trace.id}`,
+            onclick: () => viewer.copy(trace.id),
+          },
+          trace.id,
+          icon("copy"),
+        ),
+        recordChips(trace.records, (span) => this.select(span.key, {reveal: true})),
+      ),
+      h(
+        "div",
+        {class: "facts-line"},
+        h(
+          "dl",
+          {class: "strip-facts"},
+          fact("Start", clock(trace.start)),
+          fact("Duration", duration(trace.duration), "strong"),
+          fact("Spans", trace.spans.length.toLocaleString("en")),
+          fact("Depth", String(trace.depth)),
+          trace.errors ? fact("Errors", String(trace.errors), "bad") : null,
+        ),
+        h("div", {class: "legend"}, legend),
+      ),
+      h(
+        "div",
+        {class: "tool-line"},
+        h("div", {class: "tabs", role: "tablist", "aria-label": "Views of the trace"}, this.tabs),
+        h("span", {class: "grow"}),
+        this.criticalButton,
         button("Show all (0)", {symbol: "reset", text: "Reset zoom", class: "reset", onclick: () => this.zoomTo(0, 1)}),
-        h("div", {class: "find"}, icon("search"), this.findBox, this.findCount,
+        h(
+          "div",
+          {class: "find"},
+          icon("search"),
+          this.findBox,
+          this.findCount,
           button("Previous match (Shift+Enter)", {symbol: "up", iconOnly: true, onclick: () => this.step(-1)}),
-          button("Next match (Enter)", {symbol: "down", iconOnly: true, onclick: () => this.step(1)}))));
+          button("Next match (Enter)", {symbol: "down", iconOnly: true, onclick: () => this.step(1)}),
+        ),
+      ),
+    );
     this.resetButton = this.head.querySelector(".rtv-reset");
   }
 
@@ -983,15 +1389,25 @@ class TraceView {
     const note = (text, action) => h("div", {class: "notice notice-warn"}, icon("warn"), h("span", null, text), action);
     const notes = trace.warnings.map((text) => note(text));
     if (trace.missing.length) {
-      notes.push(note(`${plural(trace.missing.length, "parent span")} not in this trace: children hang under a hatched row. ` +
-        "Late spans may still arrive; reload to look again."));
+      notes.push(
+        note(
+          `${plural(trace.missing.length, "parent span")} not in this trace: children hang under a hatched row. ` +
+            "Late spans may still arrive; reload to look again.",
+        ),
+      );
     }
     if (trace.skewed) {
-      notes.push(note(trace.adjust ? "Clocks adjusted: processes that ran behind were shifted to start within their caller."
-        : `${plural(trace.skewed, "span")} before the parent's start: clocks differ. Times are shown as recorded.`,
-      button(trace.adjust ? "Show recorded times" : "Adjust clocks", {onclick: () => this.toggleAdjust()})));
+      notes.push(
+        note(
+          trace.adjust
+            ? "Clocks adjusted: processes that ran behind were shifted to start within their caller."
+            : `${plural(trace.skewed, "span")} before the parent's start: clocks differ. Times are shown as recorded.`,
+          button(trace.adjust ? "Show recorded times" : "Adjust clocks", {onclick: () => this.toggleAdjust()}),
+        ),
+      );
     }
-    if (trace.copies) notes.push(note(`${plural(trace.copies, "exact copy")} of spans left out.`.replace("copys", "copies")));
+    if (trace.copies)
+      notes.push(note(`${plural(trace.copies, "exact copy")} of spans left out.`.replace("copys", "copies")));
     this.notes.replaceChildren(...notes);
   }
 
@@ -999,18 +1415,25 @@ class TraceView {
     this.tab = name;
     for (const tab of this.tabs) {
       tab.setAttribute("aria-selected", String(tab.dataset.tab === name));
-      tab.tabIndex = tab.dataset.tab === name ? 0 : -1;
     }
     this.head.classList.toggle("rtv-no-timeline", name !== "timeline");
     if (name === "timeline") {
-      this.panel.replaceChildren(this.trace.spans.length ? this.timeline : emptyState({title: "This trace has no spans",
-        text: "Its spans may have expired or not arrived yet. Reload, or choose another trace."}));
+      this.panel.replaceChildren(
+        this.trace.spans.length
+          ? this.timeline
+          : emptyState({
+              title: "This trace has no spans",
+              text: "Its spans may have expired or not arrived yet. Reload, or choose another trace.",
+            }),
+      );
       this.rows.redraw();
     } else {
-      this.panel.replaceChildren(statisticsTable(this.viewer, [this.trace], (hop) => {
-        this.showTab("timeline");
-        this.setFind(hop.op);
-      }));
+      this.panel.replaceChildren(
+        statisticsTable(this.viewer, [this.trace], (hop) => {
+          this.showTab("timeline");
+          this.setFind(hop.op);
+        }),
+      );
     }
   }
 
@@ -1031,13 +1454,22 @@ class TraceView {
   createRow() {
     const part = (name, ...children) => h("div", {class: name}, ...children);
     const row = {
-      indent: h("span", {class: "indent"}), toggle: h("span", {class: "toggle-tree"}, icon("chevron")),
-      strip: h("i", {class: "strip"}), op: h("span", {class: "op"}), service: h("span", {class: "svc"}),
-      flags: h("span", {class: "flags"}), bar: part("bar"), marks: part("marks"), label: part("label"),
+      indent: h("span", {class: "indent"}),
+      toggle: h("span", {class: "toggle-tree"}, icon("chevron")),
+      strip: h("i", {class: "strip"}),
+      op: h("span", {class: "op"}),
+      service: h("span", {class: "svc"}),
+      flags: h("span", {class: "flags"}),
+      bar: part("bar"),
+      marks: part("marks"),
+      label: part("label"),
     };
-    row.element = h("div", {class: "row", role: "treeitem", id: uniqueId("row")},
+    row.element = h(
+      "div",
+      {class: "row", role: "treeitem", id: uniqueId("row")},
       part("cell-name", row.indent, row.toggle, row.strip, row.op, row.service, row.flags),
-      part("cell-time", row.bar, row.marks, row.label));
+      part("cell-time", row.bar, row.marks, row.label),
+    );
     return row;
   }
 
@@ -1045,8 +1477,10 @@ class TraceView {
     const {element} = row;
     const shut = this.collapsed.has(span.key);
     const found = this.matches.has(span.key);
-    element.className = scoped(`row ${span.key === this.selected ? "sel" : ""} ${found ? "match" : ""} ` +
-      `${this.matches.size && !found ? "dim" : ""} ${span.missing ? "missing" : ""} ${span.error ? "failed" : ""}`);
+    element.className = scoped(
+      `row ${span.key === this.selected ? "sel" : ""} ${found ? "match" : ""} ` +
+        `${this.matches.size && !found ? "dim" : ""} ${span.missing ? "missing" : ""} ${span.error ? "failed" : ""}`,
+    );
     element.dataset.span = span.key;
     element.style.setProperty("--rtv-span", this.colour(span));
     const set = (name, value) => (value === null ? element.removeAttribute(name) : element.setAttribute(name, value));
@@ -1056,7 +1490,10 @@ class TraceView {
     set("aria-posinset", String((span.place ??= siblings.indexOf(span) + 1)));
     set("aria-expanded", span.children.length ? String(!shut) : null);
     set("aria-selected", String(span.key === this.selected));
-    set("aria-label", `${span.op}, ${span.service || "missing"}, ${duration(span.duration)}${span.error ? ", failed" : ""}`);
+    set(
+      "aria-label",
+      `${span.op}, ${span.service || "missing"}, ${duration(span.duration)}${span.error ? ", failed" : ""}`,
+    );
     row.indent.style.width = `${Math.min(span.depth, MAX_INDENT) * 14}px`;
     row.toggle.classList.toggle("rtv-open", !shut);
     row.toggle.classList.toggle("rtv-leaf", !span.children.length);
@@ -1072,7 +1509,8 @@ class TraceView {
     if (shut) flags.push(h("span", {class: "count", title: "Hidden spans"}, `+${span.size}`));
     if (recordOf(span)) flags.push(h("span", {class: "flag-record", title: "Names a record"}, icon("record")));
     if (span.error) flags.push(h("span", {class: "flag-error", title: "This span failed"}, icon("error")));
-    if (span.warnings.length) flags.push(h("span", {class: "flag-warn", title: span.warnings.join("\n")}, icon("warn")));
+    if (span.warnings.length)
+      flags.push(h("span", {class: "flag-warn", title: span.warnings.join("\n")}, icon("warn")));
     return flags;
   }
 
@@ -1099,12 +1537,16 @@ class TraceView {
       if (at >= 0 && at <= 1) marks.push(h("i", {class: "tick-event", style: {left: `${at * 100}%`}}));
     }
     row.marks.replaceChildren(...marks);
-    row.label.textContent = out ? (right < 0 ? `‹ ${duration(span.duration)}` : `${duration(span.duration)} ›`)
+    row.label.textContent = out
+      ? right < 0
+        ? `‹ ${duration(span.duration)}`
+        : `${duration(span.duration)} ›`
       : duration(span.duration);
     const side = out ? (right < 0 ? "edge-left" : "edge-right") : b < 0.86 ? "after" : a > 0.14 ? "before" : "within";
     row.label.className = scoped(`label label-${side}`);
     row.label.style.left = side === "after" ? `${Math.max(b, 0) * 100}%` : "";
-    row.label.style.right = side === "before" ? `${(1 - a) * 100}%` : side === "within" ? `${Math.max(0, 1 - b) * 100}%` : "";
+    row.label.style.right =
+      side === "before" ? `${(1 - a) * 100}%` : side === "within" ? `${Math.max(0, 1 - b) * 100}%` : "";
   }
 
   mark() {
@@ -1121,7 +1563,10 @@ class TraceView {
     this.element.style.setProperty("--rtv-gutter", `${gutter}px`);
     const times = ticks(from * extent, to * extent, Math.max(2, (this.axis.clientWidth || 600) / 120));
     const part = (time) => (time / extent - from) / (to - from);
-    this.axis.replaceChildren(...times.map((time) => tickLabel(time, part(time), this.axis.clientWidth)), this.cursorLabel);
+    this.axis.replaceChildren(
+      ...times.map((time) => tickLabel(time, part(time), this.axis.clientWidth)),
+      this.cursorLabel,
+    );
     this.lines.replaceChildren(...times.map((time) => h("i", {style: {left: `${part(time) * 100}%`}})), this.cursor);
     this.resetButton.hidden = from <= 0 && to >= 1;
     this.cursor.hidden = this.cursorLabel.hidden = true;
@@ -1187,13 +1632,17 @@ class TraceView {
     };
     this.axis.setPointerCapture(event.pointerId);
     this.axis.addEventListener("pointermove", move);
-    this.axis.addEventListener("pointerup", (last) => {
-      this.axis.removeEventListener("pointermove", move);
-      band.remove();
-      const [from, to] = this.range;
-      const [a, b] = [Math.min(origin, at(last)), Math.max(origin, at(last))];
-      if (b - a > 0.004) this.zoomTo(from + a * (to - from), from + b * (to - from));
-    }, {once: true});
+    this.axis.addEventListener(
+      "pointerup",
+      (last) => {
+        this.axis.removeEventListener("pointermove", move);
+        band.remove();
+        const [from, to] = this.range;
+        const [a, b] = [Math.min(origin, at(last)), Math.max(origin, at(last))];
+        if (b - a > 0.004) this.zoomTo(from + a * (to - from), from + b * (to - from));
+      },
+      {once: true},
+    );
   }
 
   setSplit(value) {
@@ -1210,7 +1659,9 @@ class TraceView {
     const move = (next) => this.setSplit(((next.clientX - box.left) / box.width) * 100);
     this.splitter.setPointerCapture(event.pointerId);
     this.splitter.addEventListener("pointermove", move);
-    this.splitter.addEventListener("pointerup", () => this.splitter.removeEventListener("pointermove", move), {once: true});
+    this.splitter.addEventListener("pointerup", () => this.splitter.removeEventListener("pointermove", move), {
+      once: true,
+    });
   }
 
   keySplitter(event) {
@@ -1294,14 +1745,22 @@ class TraceView {
 
   countMatches(wanted = this.query.trim()) {
     const total = this.found?.length ?? 0;
-    this.findCount.textContent = !wanted ? "" : total === 0 ? "no match" : this.at < 0 ? `${total}` : `${this.at + 1} of ${total}`;
+    this.findCount.textContent = !wanted
+      ? ""
+      : total === 0
+        ? "no match"
+        : this.at < 0
+          ? `${total}`
+          : `${this.at + 1} of ${total}`;
     this.findCount.classList.toggle("rtv-bad", Boolean(wanted) && total === 0);
   }
 
   step(direction) {
     if (!this.found?.length) return;
-    this.at = this.at < 0 && direction < 0 ? this.found.length - 1
-      : (this.at + direction + this.found.length) % this.found.length;
+    this.at =
+      this.at < 0 && direction < 0
+        ? this.found.length - 1
+        : (this.at + direction + this.found.length) % this.found.length;
     this.countMatches();
     this.select(this.found[this.at].key, {reveal: true, open: !this.detail.hidden});
   }
@@ -1351,18 +1810,32 @@ class TraceView {
     const page = Math.max(1, Math.floor(this.rows.element.clientHeight / ROW_HEIGHT) - 1);
     const onTree = this.tab === "timeline";
     const actions = {
-      ArrowDown: () => this.move(1), ArrowUp: () => this.move(-1), j: () => this.move(1), k: () => this.move(-1),
-      PageDown: () => this.move(page), PageUp: () => this.move(-page),
-      Home: () => this.move(-Infinity), End: () => this.move(Infinity),
+      ArrowDown: () => this.move(1),
+      ArrowUp: () => this.move(-1),
+      j: () => this.move(1),
+      k: () => this.move(-1),
+      PageDown: () => this.move(page),
+      PageUp: () => this.move(-page),
+      Home: () => this.move(-Infinity),
+      End: () => this.move(Infinity),
       ArrowRight: () => (event.shiftKey ? this.pan(0.2) : this.arrow(1)),
       ArrowLeft: () => (event.shiftKey ? this.pan(-0.2) : this.arrow(-1)),
-      e: () => this.expandAll(), E: () => this.collapseAll(),
-      "+": () => this.zoomBy(0.6), "=": () => this.zoomBy(0.6), "-": () => this.zoomBy(1 / 0.6), 0: () => this.zoomTo(0, 1),
-      z: () => this.zoomToSelected(), n: () => this.step(1), N: () => this.step(-1), c: () => this.toggleCritical(),
+      e: () => this.expandAll(),
+      E: () => this.collapseAll(),
+      "+": () => this.zoomBy(0.6),
+      "=": () => this.zoomBy(0.6),
+      "-": () => this.zoomBy(1 / 0.6),
+      0: () => this.zoomTo(0, 1),
+      z: () => this.zoomToSelected(),
+      n: () => this.step(1),
+      N: () => this.step(-1),
+      c: () => this.toggleCritical(),
     };
     const anywhere = {
-      "/": () => this.findBox.focus(), s: () => this.showTab(onTree ? "statistics" : "timeline"),
-      x: () => this.viewer.exportTraces([this.trace]), b: () => this.viewer.showList(),
+      "/": () => this.findBox.focus(),
+      s: () => this.showTab(onTree ? "statistics" : "timeline"),
+      x: () => this.viewer.exportTraces([this.trace]),
+      b: () => this.viewer.showList(),
       Escape: () => (this.detail.hidden ? this.viewer.showList() : this.closeDetail()),
     };
     if (event.key === "Enter" && onTree && event.target === this.rows.element) {
@@ -1412,7 +1885,8 @@ function joinClose(sections, gap) {
 function haystack(span) {
   if (span.haystack === undefined) {
     const texts = [span.op, span.service, span.id, span.kind, ...span.warnings];
-    const add = (tag) => texts.push(`${tag.key}=${typeof tag.value === "object" ? JSON.stringify(tag.value) : tag.value}`);
+    const add = (tag) =>
+      texts.push(`${tag.key}=${typeof tag.value === "object" ? JSON.stringify(tag.value) : tag.value}`);
     span.tags.forEach(add);
     span.processTags.forEach(add);
     span.logs.forEach((log) => log.fields.forEach(add));
@@ -1425,18 +1899,40 @@ function statisticsTable(viewer, traces, onpick) {
   const rows = hopStatistics(traces);
   const time = (key, label, title) => ({key, label, title, number: true, text: (row) => duration(row[key])});
   return sortableTable({
-    label: "Statistics per hop", rows, sortBy: "critical", onpick,
+    label: "Statistics per hop",
+    rows,
+    sortBy: "critical",
+    onpick,
     columns: [
       {key: "op", label: "Hop", cell: (row) => hopLabel(viewer, row)},
       {key: "count", label: "Count", number: true, text: (row) => row.count.toLocaleString("en")},
-      time("min", "Min"), time("p50", "p50"), time("p95", "p95"), time("max", "Max"), time("mean", "Mean"),
-      time("total", "Total"), time("self", "Self", "Total time not spent in children"),
+      time("min", "Min"),
+      time("p50", "p50"),
+      time("p95", "p95"),
+      time("max", "Max"),
+      time("mean", "Mean"),
+      time("total", "Total"),
+      time("self", "Self", "Total time not spent in children"),
       time("critical", "Critical", "Time on the critical path"),
-      {key: "share", label: "Share", number: true, title: "Part of all trace time spent on the critical path in this hop",
-        cell: (row) => h("span", {class: "share"}, h("i", {style: {width: `${Math.min(100, row.share * 100)}%`,
-          background: viewer.colour(row.service)}}), h("span", null, percent(row.share)))},
-      {key: "errors", label: "Errors", number: true, cell: (row) => (row.errors
-        ? h("span", {class: "bad"}, String(row.errors)) : h("span", {class: "muted"}, "0"))},
+      {
+        key: "share",
+        label: "Share",
+        number: true,
+        title: "Part of all trace time spent on the critical path in this hop",
+        cell: (row) =>
+          h(
+            "span",
+            {class: "share"},
+            h("i", {style: {width: `${Math.min(100, row.share * 100)}%`, background: viewer.colour(row.service)}}),
+            h("span", null, percent(row.share)),
+          ),
+      },
+      {
+        key: "errors",
+        label: "Errors",
+        number: true,
+        cell: (row) => (row.errors ? h("span", {class: "bad"}, String(row.errors)) : h("span", {class: "muted"}, "0")),
+      },
     ],
   });
 }
@@ -1449,8 +1945,11 @@ class Scatter {
     this.viewer = viewer;
     this.traces = [];
     this.tip = h("div", {class: "tip", hidden: true});
-    this.plot = svg("svg", {class: "plot", role: "img", "aria-label": "Trace duration over start time; the list below " +
-      "holds the same traces"});
+    this.plot = svg("svg", {
+      class: "plot",
+      role: "img",
+      "aria-label": "Trace duration over start time; the list below " + "holds the same traces",
+    });
     this.element = h("div", {class: "scatter"}, this.plot, this.tip);
     this.watch = new ResizeObserver(() => this.draw());
     this.watch.observe(this.element);
@@ -1460,8 +1959,8 @@ class Scatter {
     const pad = {left: 64, right: 16, top: 12, bottom: 24};
     const starts = this.traces.map((trace) => trace.start);
     const values = this.traces.map((trace) => Math.max(1, trace.duration));
-    const bounds = (list) => list.reduce(([low, high], value) => [Math.min(low, value), Math.max(high, value)],
-      [Infinity, -Infinity]);
+    const bounds = (list) =>
+      list.reduce(([low, high], value) => [Math.min(low, value), Math.max(high, value)], [Infinity, -Infinity]);
     let [t0, t1] = bounds(starts);
     if (t1 - t0 < 1000) [t0, t1] = [t0 - 5e5, t1 + 5e5];
     let [low, high] = bounds(values);
@@ -1469,10 +1968,16 @@ class Scatter {
     [low, high] = log ? [low / 1.6, high * 1.6] : [0, high * 1.15];
     const y = (value) => (log ? Math.log(Math.max(1, value) / low) / Math.log(high / low) : value / high);
     const steps = high / low > 200 ? [1] : [1, 2, 5];
-    const marks = log ? Array.from({length: 12}, (_, power) => steps.map((step) => step * 10 ** power)).flat()
-      .filter((value) => value >= low && value <= high) : ticks(0, high, 5).slice(1);
+    const marks = log
+      ? Array.from({length: 12}, (_, power) => steps.map((step) => step * 10 ** power))
+          .flat()
+          .filter((value) => value >= low && value <= high)
+      : ticks(0, high, 5).slice(1);
     return {
-      pad, t0, t1, marks,
+      pad,
+      t0,
+      t1,
+      marks,
       x: (time) => pad.left + ((time - t0) / (t1 - t0)) * (width - pad.left - pad.right),
       y: (value) => height - pad.bottom - y(value) * (height - pad.top - pad.bottom),
     };
@@ -1483,28 +1988,52 @@ class Scatter {
     if (!width || !this.traces.length) return this.plot.replaceChildren();
     this.plot.setAttribute("viewBox", `0 0 ${width} ${height}`);
     const {pad, t0, t1, marks, x, y} = this.scales(width, height);
-    const grid = marks.map((value) => [svg("line", {class: "grid-line", x1: pad.left, x2: width - pad.right, y1: y(value),
-      y2: y(value)}), svg("text", {class: "axis-text", x: pad.left - 8, y: y(value) + 4, "text-anchor": "end"}, duration(value))]);
+    const grid = marks.map((value) => [
+      svg("line", {class: "grid-line", x1: pad.left, x2: width - pad.right, y1: y(value), y2: y(value)}),
+      svg("text", {class: "axis-text", x: pad.left - 8, y: y(value) + 4, "text-anchor": "end"}, duration(value)),
+    ]);
     const count = Math.max(2, Math.floor(width / 220));
-    const times = Array.from({length: count}, (_, i) => t0 + ((t1 - t0) * i) / (count - 1)).map((time, i) => svg("text", {
-      class: "axis-text", x: x(time), y: height - 6,
-      "text-anchor": i === 0 ? "start" : i === count - 1 ? "end" : "middle"},
-    t1 - t0 > 1e7 ? clock(time, false).slice(0, -4) : clock(time, false)));
-    const dots = this.traces.map((trace) => svg("circle", {
-      class: `dot-trace ${trace.errors ? "dot-error" : ""} ${this.viewer.marked.has(trace.id) ? "dot-marked" : ""}`,
-      cx: x(trace.start), cy: y(trace.duration), r: Math.min(9, 3.5 + Math.log2(1 + trace.spans.length) / 2.2),
-      "data-trace": trace.id, style: {fill: trace.root ? this.viewer.colour(trace.root.service) : ""},
-      onclick: () => this.viewer.showTrace(trace.id), onpointerenter: (event) => this.hover(trace, event.target),
-      onpointerleave: () => this.hover(null)}));
+    const times = Array.from({length: count}, (_, i) => t0 + ((t1 - t0) * i) / (count - 1)).map((time, i) =>
+      svg(
+        "text",
+        {
+          class: "axis-text",
+          x: x(time),
+          y: height - 6,
+          "text-anchor": i === 0 ? "start" : i === count - 1 ? "end" : "middle",
+        },
+        t1 - t0 > 1e7 ? clock(time, false).slice(0, -4) : clock(time, false),
+      ),
+    );
+    const dots = this.traces.map((trace) =>
+      svg("circle", {
+        class: `dot-trace ${trace.errors ? "dot-error" : ""} ${this.viewer.marked.has(trace.id) ? "dot-marked" : ""}`,
+        cx: x(trace.start),
+        cy: y(trace.duration),
+        r: Math.min(9, 3.5 + Math.log2(1 + trace.spans.length) / 2.2),
+        "data-trace": trace.id,
+        style: {fill: trace.root ? this.viewer.colour(trace.root.service) : ""},
+        onclick: () => this.viewer.showTrace(trace.id),
+        onpointerenter: (event) => this.hover(trace, event.target),
+        onpointerleave: () => this.hover(null),
+      }),
+    );
     return this.plot.replaceChildren(...grid.flat(), ...times, ...dots);
   }
 
   hover(trace, dot) {
     this.tip.hidden = !trace;
     if (!trace) return;
-    this.tip.replaceChildren(h("b", null, trace.root?.op ?? "empty trace"),
-      h("span", null, `${duration(trace.duration)} · ${plural(trace.spans.length, "span")}` +
-        (trace.errors ? ` · ${plural(trace.errors, "error")}` : "")), h("span", {class: "muted"}, clock(trace.start)));
+    this.tip.replaceChildren(
+      h("b", null, trace.root?.op ?? "empty trace"),
+      h(
+        "span",
+        null,
+        `${duration(trace.duration)} · ${plural(trace.spans.length, "span")}` +
+          (trace.errors ? ` · ${plural(trace.errors, "error")}` : ""),
+      ),
+      h("span", {class: "muted"}, clock(trace.start)),
+    );
     const [cx, cy] = [Number(dot.getAttribute("cx")), Number(dot.getAttribute("cy"))];
     const left = cx > this.element.clientWidth * 0.6;
     this.tip.style.left = left ? "" : `${cx + 14}px`;
@@ -1531,65 +2060,141 @@ class ListView {
     this.tab = "traces";
     this.current = 0;
     this.scatter = new Scatter(viewer);
-    this.rows = new Rows({height: CARD_HEIGHT, create: () => this.createCard(),
-      update: (row, index) => this.updateCard(row, this.shown[index], index), class: "cards", role: "listbox", tabindex: "0",
-      "aria-label": "Traces", onclick: (event) => this.click(event)});
+    this.rows = new Rows({
+      height: CARD_HEIGHT,
+      create: () => this.createCard(),
+      update: (row, index) => this.updateCard(row, this.shown[index], index),
+      class: "cards",
+      role: "listbox",
+      tabindex: "0",
+      "aria-label": "Traces",
+      onclick: (event) => this.click(event),
+    });
     this.build();
     this.refresh();
   }
 
   build() {
     const search = this.viewer.search;
-    const input = (name, props) => h("input", {class: "input", value: search[name], name, autocomplete: "off", ...props});
+    const input = (name, props) =>
+      h("input", {class: "input", value: search[name], name, autocomplete: "off", ...props});
     this.service = select([], "", {name: "service", onchange: () => this.pickService()});
     this.operation = select([], "", {name: "operation"});
     this.errors = h("input", {type: "checkbox", name: "errors", checked: search.errors});
     this.errors.checked = search.errors;
     this.problem = h("p", {class: "form-problem", role: "alert", hidden: true});
     const live = !this.viewer.api;
-    this.form = h("form", {class: "search", "aria-label": "Search traces", onsubmit: (event) => {
-      event.preventDefault();
-      this.submit();
-    }, oninput: live ? () => this.submit() : null},
-    field("Service", this.service), field("Operation", this.operation),
-    field("Tags", input("tags", {placeholder: "kafka.topic=orders"})),
-    h("div", {class: "pair"}, field("Min duration", input("min", {placeholder: "1.5ms"})),
-      field("Max duration", input("max", {placeholder: "2s"}))),
-    !live && h("div", {class: "pair"}, field("Time range", select(LOOKBACKS, search.lookback, {name: "lookback"})),
-      field("Limit", input("limit", {type: "number", min: "1", max: "1500"}))),
-    h("label", {class: "check"}, this.errors, "Only traces with errors"), this.problem,
-    h("div", {class: "actions"}, !live && h("button", {type: "submit", class: "btn btn-primary"}, icon("search"), "Search"),
-      button("Clear", {onclick: () => this.clear()})));
-    this.tabs = [["traces", "Traces"], ["statistics", "Statistics"]].map(([name, label]) => h("button", {
-      type: "button", role: "tab", class: "tab", "data-tab": name, onclick: () => this.showTab(name)}, label));
+    this.form = h(
+      "form",
+      {
+        class: "search",
+        "aria-label": "Search traces",
+        onsubmit: (event) => {
+          event.preventDefault();
+          this.submit();
+        },
+        oninput: live ? () => this.submit() : null,
+      },
+      field("Service", this.service),
+      field("Operation", this.operation),
+      field("Tags", input("tags", {placeholder: "kafka.topic=orders"})),
+      h(
+        "div",
+        {class: "pair"},
+        field("Min duration", input("min", {placeholder: "1.5ms"})),
+        field("Max duration", input("max", {placeholder: "2s"})),
+      ),
+      !live &&
+        h(
+          "div",
+          {class: "pair"},
+          field("Time range", select(LOOKBACKS, search.lookback, {name: "lookback"})),
+          field("Limit", input("limit", {type: "number", min: "1", max: "1500"})),
+        ),
+      h("label", {class: "check"}, this.errors, "Only traces with errors"),
+      this.problem,
+      h(
+        "div",
+        {class: "actions"},
+        !live && h("button", {type: "submit", class: "btn btn-primary"}, icon("search"), "Search"),
+        button("Clear", {onclick: () => this.clear()}),
+      ),
+    );
+    this.tabs = [
+      ["traces", "Traces"],
+      ["statistics", "Statistics"],
+    ].map(([name, label]) =>
+      h(
+        "button",
+        {type: "button", role: "tab", class: "tab", "data-tab": name, onclick: () => this.showTab(name)},
+        label,
+      ),
+    );
     this.summary = h("span", {class: "muted", role: "status"});
-    this.sort = select(Object.entries(SORTS).map(([key, [label]]) => [key, label]), this.viewer.sort, {
-      "aria-label": "Order of the traces", onchange: () => {
-        this.viewer.sort = this.sort.value;
-        this.filter();
-      }});
+    this.sort = select(
+      Object.entries(SORTS).map(([key, [label]]) => [key, label]),
+      this.viewer.sort,
+      {
+        "aria-label": "Order of the traces",
+        onchange: () => {
+          this.viewer.sort = this.sort.value;
+          this.filter();
+        },
+      },
+    );
     this.compareButton = button("Compare", {symbol: "compare", onclick: () => this.viewer.compareMarked()});
     this.panel = h("div", {class: "panel"});
-    this.element = h("section", {class: "list-view", "aria-label": "Traces"}, h("aside", {class: "side"}, this.form),
-      h("div", {class: "results"}, h("div", {class: "tool-line"},
-        h("div", {class: "tabs", role: "tablist", "aria-label": "Views of the traces"}, this.tabs), this.summary,
-        h("span", {class: "grow"}), this.compareButton, this.sort), this.panel));
+    this.element = h(
+      "section",
+      {class: "list-view", "aria-label": "Traces"},
+      h("aside", {class: "side"}, this.form),
+      h(
+        "div",
+        {class: "results"},
+        h(
+          "div",
+          {class: "tool-line"},
+          h("div", {class: "tabs", role: "tablist", "aria-label": "Views of the traces"}, this.tabs),
+          this.summary,
+          h("span", {class: "grow"}),
+          this.compareButton,
+          this.sort,
+        ),
+        this.panel,
+      ),
+    );
   }
 
   /** The names that the form offers: from the store's API, or from the traces at hand. */
   refresh() {
     const {viewer} = this;
     const loaded = [...viewer.traces.values()];
-    const services = viewer.api ? viewer.services : [...new Set(loaded.flatMap((trace) => [...trace.services.keys()]))].sort();
-    const names = viewer.api ? viewer.operations : [...new Set(loaded.flatMap((trace) => trace.spans
-      .filter((span) => !viewer.search.service || span.service === viewer.search.service).map((span) => span.op)))].sort();
+    const services = viewer.api
+      ? viewer.services
+      : [...new Set(loaded.flatMap((trace) => [...trace.services.keys()]))].sort();
+    const names = viewer.api
+      ? viewer.operations
+      : [
+          ...new Set(
+            loaded.flatMap((trace) =>
+              trace.spans
+                .filter((span) => !viewer.search.service || span.service === viewer.search.service)
+                .map((span) => span.op),
+            ),
+          ),
+        ].sort();
     const fill = (control, values, value, all) => {
       const known = values.includes(value) || !value ? values : [value, ...values];
       const options = all ? [["", all], ...known.map((item) => [item, item])] : known.map((item) => [item, item]);
       control.replaceChildren(...options.map(([key, label]) => h("option", {value: key}, label)));
       control.value = value || options[0]?.[0] || "";
     };
-    fill(this.service, services, viewer.search.service, viewer.api ? "" : "All services");
+    fill(
+      this.service,
+      services,
+      viewer.search.service,
+      !viewer.api ? "All services" : services.length ? "" : "No services yet",
+    );
     fill(this.operation, names, viewer.search.operation, "All operations");
     this.filter();
   }
@@ -1607,9 +2212,15 @@ class ListView {
 
   check(search) {
     readTags(search.tags);
-    for (const [name, label] of [["min", "Min duration"], ["max", "Max duration"]]) {
+    for (const [name, label] of [
+      ["min", "Min duration"],
+      ["max", "Max duration"],
+    ]) {
       if (Number.isNaN(readDuration(search[name]))) {
-        throw new TraceError(`${label}: cannot read "${search[name]}".`, "Write a number with a unit: 200us, 1.5ms or 2s.");
+        throw new TraceError(
+          `${label}: cannot read "${search[name]}".`,
+          "Write a number with a unit: 200us, 1.5ms or 2s.",
+        );
       }
     }
   }
@@ -1640,7 +2251,8 @@ class ListView {
     const {service} = this.viewer.search;
     this.viewer.search = {...SEARCH_DEFAULTS, service: this.viewer.api ? service : ""};
     for (const name of ["tags", "min", "max"]) this.form.elements[name].value = "";
-    for (const name of ["lookback", "limit"]) if (this.form.elements[name]) this.form.elements[name].value = SEARCH_DEFAULTS[name];
+    for (const name of ["lookback", "limit"])
+      if (this.form.elements[name]) this.form.elements[name].value = SEARCH_DEFAULTS[name];
     this.errors.checked = false;
     this.refresh();
     this.submit();
@@ -1653,8 +2265,11 @@ class ListView {
     this.longest = this.shown.reduce((most, trace) => Math.max(most, trace.duration), 1);
     this.current = Math.min(this.current, Math.max(0, this.shown.length - 1));
     const total = viewer.traces.size;
-    this.summary.textContent = viewer.busy ? "Loading" : this.shown.length === total ? plural(total, "trace")
-      : `${this.shown.length} of ${plural(total, "trace")}`;
+    this.summary.textContent = viewer.problem
+      ? ""
+      : this.shown.length === total
+        ? plural(total, "trace")
+        : `${this.shown.length} of ${plural(total, "trace")}`;
     this.rows.setCount(this.shown.length);
     this.scatter.traces = this.shown;
     this.markChanged();
@@ -1670,10 +2285,16 @@ class ListView {
     } else if (name === "statistics") {
       this.panel.replaceChildren(statisticsTable(this.viewer, this.shown, null));
     } else {
-      if (this.rows.element.parentNode !== this.panel) this.panel.replaceChildren(this.scatter.element, this.rows.element);
+      if (this.rows.element.parentNode !== this.panel)
+        this.panel.replaceChildren(this.scatter.element, this.rows.element);
       this.scatter.draw();
       this.rows.redraw();
     }
+  }
+
+  waiting() {
+    if (!this.shown.length) this.showTab(this.tab);
+    this.summary.textContent = "Loading";
   }
 
   emptyState() {
@@ -1681,26 +2302,57 @@ class ListView {
     if (viewer.busy) return emptyState({title: "Loading traces", text: "Asking the trace store."});
     const importing = button("Import JSON", {symbol: "import", onclick: () => viewer.pickFile()});
     if (viewer.traces.size || (viewer.api && viewer.services.length)) {
-      return emptyState({title: "No trace matches", text: viewer.api ? "Widen the time range, remove a filter, or produce a " +
-        "record and search again." : "Remove a filter to see more.", actions: [button("Clear filters", {onclick: () => this.clear()}),
-        viewer.api && button("Search again", {symbol: "refresh", onclick: () => viewer.reload()})].filter(Boolean)});
+      return emptyState({
+        title: "No trace matches",
+        text: viewer.api
+          ? "Widen the time range, remove a filter, or produce a " + "record and search again."
+          : "Remove a filter to see more.",
+        actions: [
+          button("Clear filters", {onclick: () => this.clear()}),
+          viewer.api && button("Search again", {symbol: "refresh", onclick: () => viewer.reload()}),
+        ].filter(Boolean),
+      });
     }
     if (viewer.api) {
-      return emptyState({title: "No traces yet", text: "The store is running and empty. Produce a record, then refresh:",
-        code: "echo hello | kcat -b 127.0.0.1:9092 -t orders -P", actions: [button("Refresh", {symbol: "refresh",
-          class: "btn-primary", onclick: () => viewer.reload()}), importing]});
+      return emptyState({
+        title: "No traces yet",
+        text: "The store is running and empty. Produce a record, then refresh:",
+        code: "echo hello | kcat -b 127.0.0.1:9092 -t orders -P",
+        actions: [
+          button("Refresh", {symbol: "refresh", class: "btn-primary", onclick: () => viewer.reload()}),
+          importing,
+        ],
+      });
     }
-    return emptyState({title: "No traces to show", text: "Import a trace in Jaeger's JSON format, or drop a file here.",
-      actions: [importing]});
+    return emptyState({
+      title: "No traces to show",
+      text: "Import a trace in Jaeger's JSON format, or drop a file here.",
+      actions: [importing],
+    });
   }
 
   createCard() {
-    const row = {box: h("input", {type: "checkbox", tabindex: "-1", "aria-label": "Mark to compare", title: "Mark to compare (Space)"}),
-      name: h("b", {class: "card-name"}), id: h("span", {class: "mono muted"}), time: h("span", {class: "muted card-time"}),
-      chips: h("div", {class: "card-chips"}), bar: h("i", {class: "card-bar"}), took: h("span", {class: "card-took"})};
-    row.element = h("div", {class: "card", role: "option", id: uniqueId("card")}, row.box,
+    const row = {
+      box: h("input", {
+        type: "checkbox",
+        tabindex: "-1",
+        "aria-label": "Mark to compare",
+        title: "Mark to compare (Space)",
+      }),
+      name: h("b", {class: "card-name"}),
+      id: h("span", {class: "mono muted"}),
+      time: h("span", {class: "muted card-time"}),
+      chips: h("div", {class: "card-chips"}),
+      bar: h("i", {class: "card-bar"}),
+      took: h("span", {class: "card-took"}),
+    };
+    row.element = h(
+      "div",
+      {class: "card", role: "option", id: uniqueId("card")},
+      row.box,
       h("div", {class: "card-main"}, h("div", {class: "card-title"}, row.name, row.id), row.chips),
-      h("div", {class: "card-side"}, row.took, row.time, h("div", {class: "card-track"}, row.bar)));
+      h("div", {class: "card-side"}, row.took, row.time, h("div", {class: "card-track"}, row.bar)),
+    );
     return row;
   }
 
@@ -1716,11 +2368,22 @@ class ListView {
     row.took.textContent = duration(trace.duration);
     row.bar.style.width = `${Math.max(0.5, (trace.duration / this.longest) * 100)}%`;
     row.bar.style.background = trace.root ? viewer.colour(trace.root.service) : "";
-    row.chips.replaceChildren(h("span", {class: "tag"}, plural(trace.spans.length, "span")),
+    row.chips.replaceChildren(
+      h("span", {class: "tag"}, plural(trace.spans.length, "span")),
       trace.errors ? h("span", {class: "tag tag-error"}, plural(trace.errors, "error")) : "",
-      ...[...trace.services].slice(0, 6).map(([service, count]) => h("span", {class: "service"},
-        h("i", {class: "dot", style: {background: viewer.colour(service)}}), service, h("span", {class: "count"}, String(count)))),
-      ...recordChips(trace.records));
+      ...[...trace.services]
+        .slice(0, 6)
+        .map(([service, count]) =>
+          h(
+            "span",
+            {class: "service"},
+            h("i", {class: "dot", style: {background: viewer.colour(service)}}),
+            service,
+            h("span", {class: "count"}, String(count)),
+          ),
+        ),
+      ...recordChips(trace.records),
+    );
   }
 
   click(event) {
@@ -1751,12 +2414,19 @@ class ListView {
   key(event) {
     const trace = this.shown[this.current];
     const actions = {
-      ArrowDown: () => this.move(1), ArrowUp: () => this.move(-1), j: () => this.move(1), k: () => this.move(-1),
-      Home: () => this.move(-Infinity), End: () => this.move(Infinity),
-      "/": () => this.form.elements.tags.focus(), r: () => this.viewer.reload(),
+      ArrowDown: () => this.move(1),
+      ArrowUp: () => this.move(-1),
+      j: () => this.move(1),
+      k: () => this.move(-1),
+      Home: () => this.move(-Infinity),
+      End: () => this.move(Infinity),
+      "/": () => this.form.elements.tags.focus(),
+      r: () => this.viewer.reload(),
       s: () => this.showTab(this.tab === "traces" ? "statistics" : "traces"),
-      " ": () => trace && this.viewer.mark(trace.id), m: () => trace && this.viewer.mark(trace.id),
-      d: () => this.viewer.compareMarked(), x: () => this.viewer.exportTraces(this.shown),
+      " ": () => trace && this.viewer.mark(trace.id),
+      m: () => trace && this.viewer.mark(trace.id),
+      d: () => this.viewer.compareMarked(),
+      x: () => this.viewer.exportTraces(this.shown),
     };
     if (event.key === "Enter" && trace && event.target === this.rows.element) {
       this.viewer.showTrace(trace.id);
@@ -1783,11 +2453,20 @@ class ListView {
 function localFilter(search) {
   const tags = Object.entries(readTags(search.tags));
   const [min, max] = [readDuration(search.min) ?? 0, readDuration(search.max) ?? Infinity];
-  const hasTag = (span, [key, value]) => [...span.tags, ...span.processTags, ...span.logs.flatMap((log) => log.fields)]
-    .some((tag) => tag.key === key && String(tag.value) === value);
-  return (trace) => (!search.errors || trace.errors > 0) && trace.spans.some((span) =>
-    (!search.service || span.service === search.service) && (!search.operation || span.op === search.operation) &&
-    span.duration >= min && span.duration <= max && tags.every((tag) => hasTag(span, tag)));
+  const hasTag = (span, [key, value]) =>
+    [...span.tags, ...span.processTags, ...span.logs.flatMap((log) => log.fields)].some(
+      (tag) => tag.key === key && String(tag.value) === value,
+    );
+  return (trace) =>
+    (!search.errors || trace.errors > 0) &&
+    trace.spans.some(
+      (span) =>
+        (!search.service || span.service === search.service) &&
+        (!search.operation || span.op === search.operation) &&
+        span.duration >= min &&
+        span.duration <= max &&
+        tags.every((tag) => hasTag(span, tag)),
+    );
 }
 
 // ---- two traces ----------------------------------------------------------------------------------------------------
@@ -1795,9 +2474,15 @@ function localFilter(search) {
 class CompareView {
   constructor(viewer, a, b) {
     Object.assign(this, {viewer, a, b, tab: "tree"});
-    this.rows = new Rows({height: ROW_HEIGHT + 6, create: () => this.createRow(),
-      update: (row, index) => this.updateRow(row, this.merged[index], index), class: "diff", role: "tree", tabindex: "0",
-      "aria-label": "Both traces, merged"});
+    this.rows = new Rows({
+      height: ROW_HEIGHT + 6,
+      create: () => this.createRow(),
+      update: (row, index) => this.updateRow(row, this.merged[index], index),
+      class: "diff",
+      role: "tree",
+      tabindex: "0",
+      "aria-label": "Both traces, merged",
+    });
     this.panel = h("div", {class: "panel"});
     this.head = h("div", {class: "trace-head"});
     this.element = h("section", {class: "compare-view", "aria-label": "Compare two traces"}, this.head, this.panel);
@@ -1807,42 +2492,101 @@ class CompareView {
   picker(side) {
     const chosen = this[side];
     const traces = [...this.viewer.traces.values()].sort(SORTS.recent[1]);
-    const control = select([["", "Choose a trace"], ...traces.map((trace) => [trace.id,
-      `${shortId(trace.id)}  ${trace.root?.op ?? "empty"}  ${duration(trace.duration)}  ${clock(trace.start, false)}`])], chosen?.id ?? "", {
-      "aria-label": `Trace ${side.toUpperCase()}`, onchange: () => this.viewer.showCompare(
-        side === "a" ? control.value : this.a?.id, side === "b" ? control.value : this.b?.id)});
+    const control = select(
+      [
+        ["", "Choose a trace"],
+        ...traces.map((trace) => [
+          trace.id,
+          [shortId(trace.id), trace.root?.op ?? "empty", duration(trace.duration), clock(trace.start, false)].join(
+            "  ",
+          ),
+        ]),
+      ],
+      chosen?.id ?? "",
+      {
+        "aria-label": `Trace ${side.toUpperCase()}`,
+        onchange: () =>
+          this.viewer.showCompare(side === "a" ? control.value : this.a?.id, side === "b" ? control.value : this.b?.id),
+      },
+    );
     control.value = chosen?.id ?? "";
-    return h("div", {class: `pick-side side-${side}`}, h("b", {class: `side-mark mark-${side}`}, side.toUpperCase()), control,
+    return h(
+      "div",
+      {class: `pick-side side-${side}`},
+      h("b", {class: `side-mark mark-${side}`}, side.toUpperCase()),
+      control,
       chosen && h("span", {class: "strong"}, duration(chosen.duration)),
-      chosen && button(`Open trace ${side.toUpperCase()}`, {text: "Open", onclick: () => this.viewer.showTrace(chosen.id)}));
+      chosen &&
+        button(`Open trace ${side.toUpperCase()}`, {text: "Open", onclick: () => this.viewer.showTrace(chosen.id)}),
+    );
   }
 
   refresh() {
     const {a, b} = this;
-    const pickers = h("div", {class: "pickers"}, this.picker("a"),
-      button("Swap A and B", {symbol: "compare", iconOnly: true, onclick: () => this.viewer.showCompare(b?.id, a?.id)}), this.picker("b"));
+    const pickers = h(
+      "div",
+      {class: "pickers"},
+      this.picker("a"),
+      button("Swap A and B", {symbol: "compare", iconOnly: true, onclick: () => this.viewer.showCompare(b?.id, a?.id)}),
+      this.picker("b"),
+    );
     if (!a || !b) {
       this.head.replaceChildren(pickers);
-      this.panel.replaceChildren(emptyState({title: "Choose two traces", text: "Pick A and B above, or mark two traces in the list.",
-        actions: [button("To the list", {onclick: () => this.viewer.showList()})]}));
+      this.panel.replaceChildren(
+        emptyState({
+          title: "Choose two traces",
+          text: "Pick A and B above, or mark two traces in the list.",
+          actions: [button("To the list", {onclick: () => this.viewer.showList()})],
+        }),
+      );
       return;
     }
     this.merged = mergeTraces(a, b);
     this.scale = Math.max(a.extent, b.extent);
-    this.most = this.merged.reduce((most, row) => (row.a && row.b ? Math.max(most, Math.abs(row.b.duration - row.a.duration)) : most), 1);
+    this.most = this.merged.reduce(
+      (most, row) => (row.a && row.b ? Math.max(most, Math.abs(row.b.duration - row.a.duration)) : most),
+      1,
+    );
     const only = (side, other) => this.merged.filter((row) => row[side] && !row[other]).length;
     const delta = b.duration - a.duration;
-    const verdict = delta === 0 ? "Both took the same time" : `B is ${delta > 0 ? "slower" : "faster"} by ${duration(Math.abs(delta))}` +
-      (a.duration ? ` (${delta > 0 ? "+" : "−"}${percent(Math.abs(delta) / a.duration)})` : "");
-    const fact = (label, text, cls) => h("div", {class: "fact"}, h("dt", null, label), h("dd", {class: cls ?? ""}, text));
-    this.tabs = [["tree", "Structure"], ["hops", "Per hop"]].map(([name, label]) => h("button", {
-      type: "button", role: "tab", class: "tab", "data-tab": name, onclick: () => this.showTab(name)}, label));
-    this.head.replaceChildren(pickers, h("div", {class: "facts-line"}, h("dl", {class: "strip-facts"},
-      fact("Result", verdict, delta > 0 ? "slower" : delta < 0 ? "faster" : ""),
-      fact("In both", String(this.merged.filter((row) => row.a && row.b).length)),
-      fact("Only in A", String(only("a", "b"))), fact("Only in B", String(only("b", "a"))),
-      fact("Errors", `${a.errors} / ${b.errors}`, a.errors || b.errors ? "bad" : ""))),
-    h("div", {class: "tool-line"}, h("div", {class: "tabs", role: "tablist", "aria-label": "Views of the comparison"}, this.tabs)));
+    const verdict =
+      delta === 0
+        ? "Both took the same time"
+        : `B is ${delta > 0 ? "slower" : "faster"} by ${duration(Math.abs(delta))}` +
+          (a.duration ? ` (${delta > 0 ? "+" : "−"}${percent(Math.abs(delta) / a.duration)})` : "");
+    const fact = (label, text, cls) =>
+      h("div", {class: "fact"}, h("dt", null, label), h("dd", {class: cls ?? ""}, text));
+    this.tabs = [
+      ["tree", "Structure"],
+      ["hops", "Per hop"],
+    ].map(([name, label]) =>
+      h(
+        "button",
+        {type: "button", role: "tab", class: "tab", "data-tab": name, onclick: () => this.showTab(name)},
+        label,
+      ),
+    );
+    this.head.replaceChildren(
+      pickers,
+      h(
+        "div",
+        {class: "facts-line"},
+        h(
+          "dl",
+          {class: "strip-facts"},
+          fact("Result", verdict, delta > 0 ? "slower" : delta < 0 ? "faster" : ""),
+          fact("In both", String(this.merged.filter((row) => row.a && row.b).length)),
+          fact("Only in A", String(only("a", "b"))),
+          fact("Only in B", String(only("b", "a"))),
+          fact("Errors", `${a.errors} / ${b.errors}`, a.errors || b.errors ? "bad" : ""),
+        ),
+      ),
+      h(
+        "div",
+        {class: "tool-line"},
+        h("div", {class: "tabs", role: "tablist", "aria-label": "Views of the comparison"}, this.tabs),
+      ),
+    );
     this.showTab(this.tab);
   }
 
@@ -1854,20 +2598,44 @@ class CompareView {
       return;
     }
     const side = (letter) => h("b", {class: `side-mark mark-${letter.toLowerCase()}`}, letter);
-    this.panel.replaceChildren(h("div", {class: "diff-head"}, h("span", null, "Service and operation"),
-      h("span", null, "Timeline, A over B"), h("span", {class: "num"}, side("A")), h("span", {class: "num"}, side("B")),
-      h("span", {class: "num"}, "Difference B − A")), this.rows.element);
+    this.panel.replaceChildren(
+      h(
+        "div",
+        {class: "diff-head"},
+        h("span", null, "Service and operation"),
+        h("span", null, "Timeline, A over B"),
+        h("span", {class: "num"}, side("A")),
+        h("span", {class: "num"}, side("B")),
+        h("span", {class: "num"}, "Difference B − A"),
+      ),
+      this.rows.element,
+    );
     this.rows.setCount(this.merged.length);
   }
 
   createRow() {
-    const row = {indent: h("span", {class: "indent"}), sign: h("span", {class: "sign"}), strip: h("i", {class: "strip"}),
-      op: h("span", {class: "op"}), service: h("span", {class: "svc"}), barA: h("i", {class: "twin twin-a"}),
-      barB: h("i", {class: "twin twin-b"}), a: h("span", {class: "num"}), b: h("span", {class: "num"}),
-      bar: h("i", {class: "delta-bar"}), delta: h("b", {class: "delta"})};
-    row.element = h("div", {class: "diff-row", role: "treeitem"},
+    const row = {
+      indent: h("span", {class: "indent"}),
+      sign: h("span", {class: "sign"}),
+      strip: h("i", {class: "strip"}),
+      op: h("span", {class: "op"}),
+      service: h("span", {class: "svc"}),
+      barA: h("i", {class: "twin twin-a"}),
+      barB: h("i", {class: "twin twin-b"}),
+      a: h("span", {class: "num"}),
+      b: h("span", {class: "num"}),
+      bar: h("i", {class: "delta-bar"}),
+      delta: h("b", {class: "delta"}),
+    };
+    row.element = h(
+      "div",
+      {class: "diff-row", role: "treeitem"},
       h("div", {class: "cell-name"}, row.indent, row.sign, row.strip, row.op, row.service),
-      h("div", {class: "cell-time"}, row.barA, row.barB), row.a, row.b, h("div", {class: "cell-delta"}, row.bar, row.delta));
+      h("div", {class: "cell-time"}, row.barA, row.barB),
+      row.a,
+      row.b,
+      h("div", {class: "cell-delta"}, row.bar, row.delta),
+    );
     return row;
   }
 
@@ -1877,14 +2645,25 @@ class CompareView {
     const delta = a && b ? b.duration - a.duration : null;
     row.element.className = scoped(`diff-row ${kind} ${delta > 0 ? "slower" : delta < 0 ? "faster" : ""}`);
     row.element.setAttribute("aria-level", String(depth + 1));
-    row.element.setAttribute("aria-label", `${span.op}, ${span.service}, ${kind === "both" ? `A ${duration(a.duration)}, B ` +
-      `${duration(b.duration)}, difference ${signed(delta)}` : kind === "only-a" ? "only in A" : "only in B"}`);
+    row.element.setAttribute(
+      "aria-label",
+      `${span.op}, ${span.service}, ${
+        kind === "both"
+          ? `A ${duration(a.duration)}, B ` + `${duration(b.duration)}, difference ${signed(delta)}`
+          : kind === "only-a"
+            ? "only in A"
+            : "only in B"
+      }`,
+    );
     row.element.style.setProperty("--rtv-span", this.viewer.colour(span.service));
     row.indent.style.width = `${Math.min(depth, MAX_INDENT) * 14}px`;
     row.sign.textContent = kind === "both" ? "" : kind === "only-a" ? "−" : "+";
     row.op.textContent = span.op;
     row.service.textContent = span.service;
-    for (const [bar, item, trace] of [[row.barA, a, this.a], [row.barB, b, this.b]]) {
+    for (const [bar, item, trace] of [
+      [row.barA, a, this.a],
+      [row.barB, b, this.b],
+    ]) {
       bar.hidden = !item;
       if (!item) continue;
       bar.style.left = `${((item.start - trace.start) / this.scale) * 100}%`;
@@ -1892,27 +2671,51 @@ class CompareView {
     }
     row.a.textContent = a ? duration(a.duration) : "–";
     row.b.textContent = b ? duration(b.duration) : "–";
-    row.delta.textContent = kind === "both" ? (delta === 0 ? "0" : signed(delta)) : kind === "only-a" ? "only in A" : "only in B";
+    row.delta.textContent =
+      kind === "both" ? (delta === 0 ? "0" : signed(delta)) : kind === "only-a" ? "only in A" : "only in B";
     row.bar.style.width = delta ? `${Math.max(1, (Math.abs(delta) / this.most) * 28)}%` : "0"; // 28 %: one side's room
   }
 
   hopTable() {
     const time = (key, label, title) => ({key, label, title, number: true, text: (row) => duration(row[key])});
-    const change = (key, label, title) => ({key, label, title, number: true, value: (row) => Math.abs(row[key]),
-      cell: (row) => h("b", {class: row[key] > 0 ? "slower" : row[key] < 0 ? "faster" : "muted"}, row[key] === 0 ? "0" : signed(row[key]))});
-    return sortableTable({label: "Differences per hop", rows: compareHops(this.a, this.b), sortBy: "selfDelta", columns: [
-      {key: "op", label: "Hop", cell: (row) => hopLabel(this.viewer, row)},
-      {key: "countA", label: "Count A", number: true, text: (row) => String(row.countA)},
-      {key: "countB", label: "Count B", number: true, text: (row) => String(row.countB)},
-      time("meanA", "Mean A"), time("meanB", "Mean B"), change("delta", "Δ total", "Total time in B minus total time in A"),
-      time("selfA", "Self A"), time("selfB", "Self B"),
-      change("selfDelta", "Δ self", "Time not spent in children, B minus A: where the difference really arose")]});
+    const change = (key, label, title) => ({
+      key,
+      label,
+      title,
+      number: true,
+      value: (row) => Math.abs(row[key]),
+      cell: (row) =>
+        h(
+          "b",
+          {class: row[key] > 0 ? "slower" : row[key] < 0 ? "faster" : "muted"},
+          row[key] === 0 ? "0" : signed(row[key]),
+        ),
+    });
+    return sortableTable({
+      label: "Differences per hop",
+      rows: compareHops(this.a, this.b),
+      sortBy: "selfDelta",
+      columns: [
+        {key: "op", label: "Hop", cell: (row) => hopLabel(this.viewer, row)},
+        {key: "countA", label: "Count A", number: true, text: (row) => String(row.countA)},
+        {key: "countB", label: "Count B", number: true, text: (row) => String(row.countB)},
+        time("meanA", "Mean A"),
+        time("meanB", "Mean B"),
+        change("delta", "Δ total", "Total time in B minus total time in A"),
+        time("selfA", "Self A"),
+        time("selfB", "Self B"),
+        change("selfDelta", "Δ self", "Time not spent in children, B minus A: where the difference really arose"),
+      ],
+    });
   }
 
   key(event) {
-    const actions = {s: () => this.tabs && this.showTab(this.tab === "tree" ? "hops" : "tree"),
-      b: () => this.viewer.showList(), Escape: () => this.viewer.showList(),
-      w: () => this.viewer.showCompare(this.b?.id, this.a?.id)};
+    const actions = {
+      s: () => this.tabs && this.showTab(this.tab === "tree" ? "hops" : "tree"),
+      b: () => this.viewer.showList(),
+      Escape: () => this.viewer.showList(),
+      w: () => this.viewer.showCompare(this.b?.id, this.a?.id),
+    };
     actions[event.key]?.();
     return event.key in actions;
   }
@@ -1944,20 +2747,27 @@ class Api {
     try {
       response = await fetch(url, {headers: {accept: "application/json"}});
     } catch {
-      throw new TraceError(`Cannot reach the trace store at ${where}.`,
-        "Check that the collector runs (start it with: python -m traces, or restart the lab), then try again.");
+      throw new TraceError(
+        `Cannot reach the trace store at ${where}.`,
+        "Check that the collector runs (start it with: python -m traces, or restart the lab), then try again.",
+      );
     }
     let body;
     try {
       body = await response.json();
     } catch {
-      throw new TraceError(`${where}${path} answered ${response.status} without JSON.`,
-        "Check that this address is a Jaeger query API.");
+      throw new TraceError(
+        `${where}${path} answered ${response.status} without JSON.`,
+        "Check that this address is a Jaeger query API.",
+      );
     }
     if (response.status === 404) throw new TraceError("not found");
     if (!response.ok) {
       const said = body?.errors?.[0]?.msg ?? response.statusText;
-      throw new TraceError(`The trace store refused the request (${response.status}): ${said}`, "Change the search and try again.");
+      throw new TraceError(
+        `The trace store refused the request (${response.status}): ${said}`,
+        "Change the search and try again.",
+      );
     }
     return body?.data ?? [];
   }
@@ -1985,31 +2795,93 @@ class Api {
     const tags = readTags(search.tags);
     if (search.errors) tags.error = "true";
     const micros = (text) => (readDuration(text) === null ? "" : `${readDuration(text)}us`);
-    return readTraces(await this.get("/api/traces", {service: search.service, operation: search.operation, limit: search.limit,
-      tags: Object.keys(tags).length ? JSON.stringify(tags) : "", minDuration: micros(search.min), maxDuration: micros(search.max),
-      lookback: seconds ? search.lookback : "", start: seconds ? now - seconds * 1e6 : 1, end: now}));
+    return readTraces(
+      await this.get("/api/traces", {
+        service: search.service,
+        operation: search.operation,
+        limit: search.limit,
+        tags: Object.keys(tags).length ? JSON.stringify(tags) : "",
+        minDuration: micros(search.min),
+        maxDuration: micros(search.max),
+        lookback: seconds ? search.lookback : "",
+        start: seconds ? now - seconds * 1e6 : 1,
+        end: now,
+      }),
+    );
   }
 }
 
 // ---- the whole -----------------------------------------------------------------------------------------------------
 
 const HELP = [
-  ["Trace", [["↑ ↓ or k j", "previous or next span"], ["← →", "collapse or expand, parent or child"], ["Enter", "show details"],
-    ["e, Shift+E", "expand or collapse all"], ["c", "critical path on or off"], ["s", "timeline or statistics"]]],
-  ["Time range", [["+ −", "zoom in or out"], ["z", "zoom to the selected span"], ["0", "show the whole trace"],
-    ["Shift+← →", "move the range"], ["Ctrl+wheel", "zoom at the pointer"]]],
-  ["Find", [["/", "find in trace, or filter the list"], ["n, Shift+N", "next or previous match"], ["Esc", "clear, close or go back"]]],
-  ["Traces", [["↑ ↓ Enter", "choose and open a trace"], ["Space or m", "mark to compare"], ["d", "compare the marked traces"],
-    ["w", "swap A and B"], ["r", "search again"], ["b", "back to the list"]]],
-  ["Anywhere", [["x", "export as Jaeger JSON"], ["i", "import JSON"], ["t", "light or dark"], ["?", "this help"]]],
+  [
+    "Trace",
+    [
+      ["↑ ↓ or k j", "previous or next span"],
+      ["← →", "collapse or expand, parent or child"],
+      ["Enter", "show details"],
+      ["e, Shift+E", "expand or collapse all"],
+      ["c", "critical path on or off"],
+      ["s", "timeline or statistics"],
+    ],
+  ],
+  [
+    "Time range",
+    [
+      ["+ −", "zoom in or out"],
+      ["z", "zoom to the selected span"],
+      ["0", "show the whole trace"],
+      ["Shift+← →", "move the range"],
+      ["Ctrl+wheel", "zoom at the pointer"],
+    ],
+  ],
+  [
+    "Find",
+    [
+      ["/", "find in trace, or filter the list"],
+      ["n, Shift+N", "next or previous match"],
+      ["Esc", "clear, close or go back"],
+    ],
+  ],
+  [
+    "Traces",
+    [
+      ["↑ ↓ Enter", "choose and open a trace"],
+      ["Space or m", "mark to compare"],
+      ["d", "compare the marked traces"],
+      ["w", "swap A and B"],
+      ["r", "search again"],
+      ["b", "back to the list"],
+    ],
+  ],
+  [
+    "Anywhere",
+    [
+      ["x", "export as Jaeger JSON"],
+      ["i", "import JSON"],
+      ["t", "light or dark"],
+      ["?", "this help"],
+    ],
+  ],
 ];
 
 class Viewer {
   constructor(host, options) {
     this.options = options;
     this.api = options.api === undefined || options.api === null ? null : new Api(options.api);
-    Object.assign(this, {traces: new Map(), services: [], operations: [], marked: new Set(), colours: new Map(),
-      search: {...SEARCH_DEFAULTS}, sort: "recent", busy: false, problem: null, view: null, route: 0});
+    Object.assign(this, {
+      traces: new Map(),
+      services: [],
+      operations: [],
+      marked: new Set(),
+      colours: new Map(),
+      search: {...SEARCH_DEFAULTS},
+      sort: "recent",
+      busy: false,
+      problem: null,
+      view: null,
+      route: 0,
+    });
     this.cleanups = [];
     this.buildFrame(host);
     this.watchTheme(options.theme ?? "auto");
@@ -2018,24 +2890,71 @@ class Viewer {
 
   buildFrame(host) {
     this.crumbs = h("nav", {class: "crumbs", "aria-label": "Place"});
-    this.file = h("input", {type: "file", accept: ".json,application/json", hidden: true, multiple: true, "aria-label": "Trace file",
-      onchange: () => this.importFiles([...this.file.files])});
-    this.exportButton = button("Export as Jaeger JSON (x)", {symbol: "export", text: "Export", onclick: () => this.exportShown()});
-    this.compareButton = button("Compare two traces", {symbol: "compare", text: "Compare", onclick: () => this.compareFromHere()});
-    this.themeButton = button("Light or dark (t)", {symbol: "theme", iconOnly: true, onclick: () => this.toggleTheme()});
+    this.file = h("input", {
+      type: "file",
+      accept: ".json,application/json",
+      hidden: true,
+      multiple: true,
+      "aria-label": "Trace file",
+      onchange: () => this.importFiles([...this.file.files]),
+    });
+    this.exportButton = button("Export as Jaeger JSON (x)", {
+      symbol: "export",
+      text: "Export",
+      onclick: () => this.exportShown(),
+    });
+    this.compareButton = button("Compare two traces", {
+      symbol: "compare",
+      text: "Compare",
+      onclick: () => this.compareFromHere(),
+    });
+    this.themeButton = button("Light or dark (t)", {
+      symbol: "theme",
+      iconOnly: true,
+      onclick: () => this.toggleTheme(),
+    });
     this.toast = h("div", {class: "toast", role: "status", "aria-live": "polite"});
     this.body = h("main", {class: "body"});
     this.help = this.buildHelp();
-    this.element = h("div", {class: "root", tabindex: "-1", "data-lm-suppress-shortcuts": "true",
-      ondragover: (event) => event.preventDefault(), ondrop: (event) => {
-        event.preventDefault();
-        this.importFiles([...event.dataTransfer.files]);
-      }},
-    h("header", {class: "top"}, h("span", {class: "brand"}, icon("logo"), "Traces"), this.crumbs, h("span", {class: "grow"}),
-      button("Import Jaeger JSON (i)", {symbol: "import", text: "Import", onclick: () => this.pickFile()}), this.exportButton,
-      this.compareButton, this.themeButton,
-      h("button", {type: "button", class: "btn btn-icon", title: "Keyboard shortcuts (?)", "aria-label": "Keyboard shortcuts",
-        onclick: () => this.help.showModal()}, "?")), this.body, this.toast, this.file, this.help);
+    this.element = h(
+      "div",
+      {
+        class: "root",
+        tabindex: "-1",
+        "data-lm-suppress-shortcuts": "true",
+        ondragover: (event) => event.preventDefault(),
+        ondrop: (event) => {
+          event.preventDefault();
+          this.importFiles([...event.dataTransfer.files]);
+        },
+      },
+      h(
+        "header",
+        {class: "top"},
+        h("span", {class: "brand"}, icon("logo"), "Traces"),
+        this.crumbs,
+        h("span", {class: "grow"}),
+        button("Import Jaeger JSON (i)", {symbol: "import", text: "Import", onclick: () => this.pickFile()}),
+        this.exportButton,
+        this.compareButton,
+        this.themeButton,
+        h(
+          "button",
+          {
+            type: "button",
+            class: "btn btn-icon",
+            title: "Keyboard shortcuts (?)",
+            "aria-label": "Keyboard shortcuts",
+            onclick: () => this.help.showModal(),
+          },
+          "?",
+        ),
+      ),
+      this.body,
+      this.toast,
+      this.file,
+      this.help,
+    );
     this.element.classList.add("rtv");
     // A page of its own takes keys wherever the focus is; beside other things only its own.
     const target = this.options.hash ? document : this.element;
@@ -2047,11 +2966,37 @@ class Viewer {
 
   buildHelp() {
     const close = button("Close", {symbol: "close", iconOnly: true, onclick: () => this.help.close()});
-    return h("dialog", {class: "help", "aria-label": "Keyboard shortcuts", onclick: (event) => {
-      if (event.target === this.help) this.help.close();
-    }}, h("div", {class: "help-body"}, h("header", null, h("h2", null, "Keyboard shortcuts"), close),
-      h("div", {class: "help-groups"}, HELP.map(([title, keys]) => h("section", null, h("h3", null, title),
-        h("dl", null, keys.map(([key, text]) => h("div", null, h("dt", null, h("kbd", null, key)), h("dd", null, text)))))))));
+    return h(
+      "dialog",
+      {
+        class: "help",
+        "aria-label": "Keyboard shortcuts",
+        onclick: (event) => {
+          if (event.target === this.help) this.help.close();
+        },
+      },
+      h(
+        "div",
+        {class: "help-body"},
+        h("header", null, h("h2", null, "Keyboard shortcuts"), close),
+        h(
+          "div",
+          {class: "help-groups"},
+          HELP.map(([title, keys]) =>
+            h(
+              "section",
+              null,
+              h("h3", null, title),
+              h(
+                "dl",
+                null,
+                keys.map(([key, text]) => h("div", null, h("dt", null, h("kbd", null, key)), h("dd", null, text))),
+              ),
+            ),
+          ),
+        ),
+      ),
+    );
   }
 
   // -- start and places
@@ -2077,10 +3022,13 @@ class Viewer {
       return;
     }
     const ids = [...this.traces.keys()];
-    if (mode === "compare") this.showCompare(traceId ?? ids[0], ids.find((id) => id !== (traceId ?? ids[0])));
+    if (mode === "compare")
+      this.showCompare(
+        traceId ?? ids[0],
+        ids.find((id) => id !== (traceId ?? ids[0])),
+      );
     else if (traceId || mode === "trace" || (mode === undefined && ids.length === 1)) this.showTrace(traceId ?? ids[0]);
     else this.showList();
-    if (this.api) this.loadServices();
   }
 
   followHash() {
@@ -2099,7 +3047,9 @@ class Viewer {
 
   goTo(path, params = {}, replace = false) {
     if (!this.options.hash) return;
-    const query = new URLSearchParams(Object.entries(params).filter(([name, value]) => value && value !== SEARCH_DEFAULTS[name]));
+    const query = new URLSearchParams(
+      Object.entries(params).filter(([name, value]) => value && value !== SEARCH_DEFAULTS[name]),
+    );
     const hash = `#/${path}${query.size ? `?${query}` : ""}`;
     if (hash === window.location.hash) return;
     window.history[replace ? "replaceState" : "pushState"](null, "", hash);
@@ -2116,13 +3066,26 @@ class Viewer {
   }
 
   state(state) {
-    return {element: emptyState(state), key: (event) => event.key === "b" && this.showList(), destroy() {}, themed() {}};
+    return {
+      element: emptyState(state),
+      key: (event) => event.key === "b" && this.showList(),
+      destroy() {},
+      themed() {},
+    };
   }
 
   backCrumb() {
     const only = this.traces.size <= 1 && !this.api;
-    return only ? [] : [h("button", {type: "button", class: "linklike", title: "Back to the list (b)", onclick: () => this.showList()},
-      icon("back"), "All traces")];
+    return only
+      ? []
+      : [
+          h(
+            "button",
+            {type: "button", class: "linklike", title: "Back to the list (b)", onclick: () => this.showList()},
+            icon("back"),
+            "All traces",
+          ),
+        ];
   }
 
   showList({push = true} = {}) {
@@ -2151,12 +3114,23 @@ class Viewer {
       if (route !== this.route) return false;
     }
     if (!trace) {
-      this.show(this.state({kind: "error", title: id ? "Trace not found" : "No trace to show",
-        text: id ? `${id} is not in the store. It may have expired, or its spans may not have arrived yet: wait a second and retry.`
-          : "Import a trace in Jaeger's JSON format, or drop a file here.",
-        actions: [id && this.api && button("Retry", {symbol: "refresh", onclick: () => this.showTrace(id, {span, push: false})}),
-          button("Import JSON", {symbol: "import", onclick: () => this.pickFile()}),
-          button("All traces", {onclick: () => this.showList()})].filter(Boolean)}), this.backCrumb());
+      this.show(
+        this.state({
+          kind: "error",
+          title: id ? "Trace not found" : "No trace to show",
+          text: id
+            ? `${id} is not in the store. It may have expired, or its spans are still on the way: retry in a second.`
+            : "Import a trace in Jaeger's JSON format, or drop a file here.",
+          actions: [
+            id &&
+              this.api &&
+              button("Retry", {symbol: "refresh", onclick: () => this.showTrace(id, {span, push: false})}),
+            button("Import JSON", {symbol: "import", onclick: () => this.pickFile()}),
+            button("All traces", {onclick: () => this.showList()}),
+          ].filter(Boolean),
+        }),
+        this.backCrumb(),
+      );
       return false;
     }
     return this.showParsed(trace, {span});
@@ -2164,35 +3138,52 @@ class Viewer {
 
   showParsed(trace, {span}) {
     this.nameColours([trace]);
-    this.show(new TraceView(this, trace, {span}), [...this.backCrumb(), h("span", {class: "crumb"}, shortId(trace.id))]);
+    this.show(new TraceView(this, trace, {span}), [
+      ...this.backCrumb(),
+      h("span", {class: "crumb"}, shortId(trace.id)),
+    ]);
     return true;
   }
 
   showProblem(error, retry) {
-    this.show(this.state({kind: "error", title: error.message, text: error.hint,
-      actions: [button("Retry", {symbol: "refresh", class: "btn-primary", onclick: retry})]}), this.backCrumb());
+    this.show(
+      this.state({
+        kind: "error",
+        title: error.message,
+        text: error.hint,
+        actions: [button("Retry", {symbol: "refresh", class: "btn-primary", onclick: retry})],
+      }),
+      this.backCrumb(),
+    );
   }
 
   async showCompare(first, second, {push = true} = {}) {
     const route = (this.route += 1);
     if (push) this.goTo(["compare", first, second].filter(Boolean).map(encodeURIComponent).join("/"));
     try {
-      await Promise.all([first, second].filter((id) => id && !this.has(id) && this.api).map(async (id) => {
-        const raw = await this.api.trace(id);
-        if (raw) this.addTraces([raw]);
-        else this.say(`Trace ${id} is not in the store.`);
-      }));
+      await Promise.all(
+        [first, second]
+          .filter((id) => id && !this.has(id) && this.api)
+          .map(async (id) => {
+            const raw = await this.api.trace(id);
+            if (raw) this.addTraces([raw]);
+            else this.say(`Trace ${id} is not in the store.`);
+          }),
+      );
     } catch (error) {
       if (!(error instanceof TraceError)) throw error;
       this.showProblem(error, () => this.showCompare(first, second, {push: false}));
       return;
     }
     if (route !== this.route) return;
-    this.show(new CompareView(this, this.has(first), this.has(second)), [...this.backCrumb(), h("span", {class: "crumb"}, "Compare")]);
+    this.show(new CompareView(this, this.has(first), this.has(second)), [
+      ...this.backCrumb(),
+      h("span", {class: "crumb"}, "Compare"),
+    ]);
   }
 
   has(id) {
-    return id ? [...this.traces.values()].find((trace) => normalId(trace.id) === normalId(id)) ?? null : null;
+    return id ? ([...this.traces.values()].find((trace) => normalId(trace.id) === normalId(id)) ?? null) : null;
   }
 
   compareFromHere() {
@@ -2273,8 +3264,8 @@ class Viewer {
     await this.attempt(async () => {
       this.services = (await this.api.services()).map(String).sort();
       if (!this.search.service && this.services.length) [this.search.service] = this.services;
-      this.services.forEach((service) => this.colourName(service));
-      if (this.search.service) this.operations = (await this.api.operations(this.search.service)).map(operationName).sort();
+      if (this.search.service)
+        this.operations = (await this.api.operations(this.search.service)).map(operationName).sort();
     });
   }
 
@@ -2305,6 +3296,7 @@ class Viewer {
   async attempt(work) {
     this.busy = true;
     this.problem = null;
+    if (this.view instanceof ListView) this.view.waiting();
     try {
       await work();
     } catch (error) {
@@ -2317,8 +3309,12 @@ class Viewer {
   }
 
   problemState() {
-    return emptyState({kind: "error", title: this.problem.message, text: this.problem.hint,
-      actions: [button("Try again", {symbol: "refresh", class: "btn-primary", onclick: () => this.reload()})]});
+    return emptyState({
+      kind: "error",
+      title: this.problem.message,
+      text: this.problem.hint,
+      actions: [button("Try again", {symbol: "refresh", class: "btn-primary", onclick: () => this.reload()})],
+    });
   }
 
   pickFile() {
@@ -2350,7 +3346,13 @@ class Viewer {
   exportTraces(traces) {
     if (!traces.length) return this.say("There is no trace to export.");
     const name = traces.length === 1 ? `trace-${traces[0].id}.json` : `traces-${traces.length}.json`;
-    download(name.replace(/[^\w.-]/g, "_"), {data: traces.map((trace) => trace.raw), total: traces.length, limit: 0, offset: 0, errors: null});
+    download(name.replace(/[^\w.-]/g, "_"), {
+      data: traces.map((trace) => trace.raw),
+      total: traces.length,
+      limit: 0,
+      offset: 0,
+      errors: null,
+    });
     return this.say(`Saved ${name}.`);
   }
 
@@ -2397,7 +3399,10 @@ class Viewer {
     // JupyterLab says on the body whether its theme is light.
     const watch = new MutationObserver(apply);
     watch.observe(document.body, {attributes: true, attributeFilter: ["data-jp-theme-light", "data-jp-theme-name"]});
-    this.cleanups.push(() => media.removeEventListener("change", apply), () => watch.disconnect());
+    this.cleanups.push(
+      () => media.removeEventListener("change", apply),
+      () => watch.disconnect(),
+    );
     this.applyTheme();
   }
 
@@ -2408,7 +3413,8 @@ class Viewer {
 
   applyTheme() {
     const jupyter = document.body.dataset.jpThemeLight;
-    const dark = jupyter === undefined ? window.matchMedia("(prefers-color-scheme: dark)").matches : jupyter === "false";
+    const dark =
+      jupyter === undefined ? window.matchMedia("(prefers-color-scheme: dark)").matches : jupyter === "false";
     this.element.dataset.theme = this.themeChoice === "auto" ? (dark ? "dark" : "light") : this.themeChoice;
     this.view?.themed();
   }
@@ -2420,7 +3426,8 @@ class Viewer {
   // -- keys
 
   key(event) {
-    const typing = event.target instanceof Element && event.target.closest("input:not([type=checkbox]), select, textarea");
+    const typing =
+      event.target instanceof Element && event.target.closest("input:not([type=checkbox]), select, textarea");
     if (event.ctrlKey || event.metaKey || event.altKey || this.help.open || event.defaultPrevented) return;
     if (typing) {
       if (event.key === "Escape") event.target.blur();
@@ -2469,21 +3476,28 @@ export function mount(element, options = {}) {
 /** The anywidget contract: traits `traces`, `theme` and `selected` (a span id, written when a span is selected). */
 function render({model, el}) {
   let telling = false;
-  const viewer = new Viewer(el, {traces: model.get("traces") ?? [], theme: model.get("theme") ?? "auto", onSelect: (spanId) => {
-    if (model.get("selected") === spanId) return;
-    telling = true;
-    model.set("selected", spanId);
-    model.save_changes();
-    telling = false;
-  }});
+  const viewer = new Viewer(el, {
+    traces: model.get("traces") ?? [],
+    theme: model.get("theme") ?? "auto",
+    onSelect: (spanId) => {
+      if (model.get("selected") === spanId) return;
+      telling = true;
+      model.set("selected", spanId);
+      model.save_changes();
+      telling = false;
+    },
+  });
   const show = () => {
     const wanted = model.get("selected");
     if (telling || !wanted) return;
     const trace = [...viewer.traces.values()].find((item) => item.byId.has(wanted));
     if (trace) viewer.showTrace(trace.id, {span: wanted});
   };
-  const listeners = {"change:traces": () => viewer.setTraces(model.get("traces")), "change:selected": show,
-    "change:theme": () => viewer.setTheme(model.get("theme"))};
+  const listeners = {
+    "change:traces": () => viewer.setTraces(model.get("traces")),
+    "change:selected": show,
+    "change:theme": () => viewer.setTheme(model.get("theme")),
+  };
   Object.entries(listeners).forEach(([name, listener]) => model.on(name, listener));
   show();
   return () => {

@@ -1,0 +1,185 @@
+"""`JaegerClient`: one client for the embedded store and for a real Jaeger. API v3 first, for its nanoseconds and typed
+attributes; v1 where a server has no v3, and for what v3 lacks.
+"""
+
+import json
+import time
+import urllib.error
+import urllib.request
+from collections.abc import Mapping
+from datetime import UTC, datetime, timedelta
+from typing import Any
+from urllib.parse import quote, urlencode
+
+from traces import jaeger_json
+from traces.errors import JaegerError, TraceNotFoundError
+from traces.model import Trace
+
+# Jaeger needs the range of a search; this is its UI's longest.
+DEFAULT_LOOKBACK = timedelta(days=2)
+# Clocks of other machines may be ahead of ours.
+_CLOCK_SLACK = timedelta(minutes=1)
+_ATTEMPT_SECONDS = 10.0
+_POLL_SECONDS = 0.05
+_ANSWER_LIMIT = 256 * 1024 * 1024
+
+Moment = datetime | float
+Length = timedelta | float
+
+
+class JaegerClient:
+    """Asks the query API at `url`. Moments are datetimes or seconds since 1970; durations timedeltas or seconds."""
+
+    def __init__(self, url: str, timeout: float = _ATTEMPT_SECONDS) -> None:
+        self.url = url.rstrip("/")
+        self._timeout = timeout
+        self._has_v3: bool | None = None
+
+    def services(self) -> list[str]:
+        """Names of all services that sent spans."""
+        if self._v3():
+            return sorted(self._get("/api/v3/services").get("services") or ())
+        return sorted(self._get("/api/services")["data"] or ())
+
+    def operations(self, service: str) -> list[str]:
+        """Names of a service's spans."""
+        if self._v3():
+            found = self._get("/api/v3/operations", service=service).get("operations") or ()
+            return sorted({operation["name"] for operation in found})
+        return sorted(self._get(f"/api/services/{quote(service, safe='')}/operations")["data"] or ())
+
+    def search(
+        self,
+        service: str,
+        operation: str | None = None,
+        tags: Mapping[str, Any] | None = None,
+        min_duration: Length | None = None,
+        max_duration: Length | None = None,
+        start: Moment | None = None,
+        end: Moment | None = None,
+        limit: int = 20,
+    ) -> list[Trace]:
+        """Traces with a span that fits all that is given, newest first."""
+        latest = _moment(end) if end is not None else datetime.now(UTC) + _CLOCK_SLACK
+        earliest = _moment(start) if start is not None else latest - DEFAULT_LOOKBACK
+        shortest, longest = _duration(min_duration), _duration(max_duration)
+        wanted = {key: _tag_text(value) for key, value in (tags or {}).items()}
+        # Jaeger's v3 has had no tags until lately, and ignores what it does not know.
+        if self._v3() and not wanted:
+            found = self._get(
+                "/api/v3/traces",
+                missing={"result": {}},
+                **{
+                    "query.service_name": service,
+                    "query.operation_name": operation,
+                    "query.start_time_min": _rfc3339(earliest),
+                    "query.start_time_max": _rfc3339(latest),
+                    "query.duration_min": shortest,
+                    "query.duration_max": longest,
+                    "query.num_traces": limit,
+                },
+            )
+            traces = jaeger_json.traces_of_otlp(found.get("result") or {})
+        else:
+            found = self._get(
+                "/api/traces",
+                service=service,
+                operation=operation,
+                tags=json.dumps(wanted) if wanted else None,
+                start=_microseconds(earliest),
+                end=_microseconds(latest),
+                minDuration=shortest,
+                maxDuration=longest,
+                limit=limit,
+            )
+            traces = [jaeger_json.trace_of(item) for item in found["data"] or ()]
+        return sorted(traces, key=lambda trace: trace.start_ns, reverse=True)
+
+    def trace(self, trace_id: str, wait: float = 0.0, spans: int = 1) -> Trace:
+        """One trace. With `wait`, seconds are given for at least so many `spans` to arrive; what is there then is
+        returned, and TraceNotFoundError raised if it is nothing."""
+        deadline = time.monotonic() + wait
+        while True:
+            found = self._trace(trace_id)
+            if time.monotonic() >= deadline or (found is not None and len(found) >= spans):
+                break
+            time.sleep(_POLL_SECONDS)
+        if found is None:
+            hint = "spans arrive a moment after they end; ask again, or with wait=2"
+            raise TraceNotFoundError(f"{self.url} has no trace {trace_id} ({hint})")
+        return found
+
+    def dependencies(
+        self, end: Moment | None = None, lookback: Length = DEFAULT_LOOKBACK
+    ) -> list[tuple[str, str, int]]:
+        """(calling service, called service, calls)."""
+        latest = _moment(end) if end is not None else datetime.now(UTC) + _CLOCK_SLACK
+        back = lookback if isinstance(lookback, timedelta) else timedelta(seconds=lookback)
+        found = self._get(
+            "/api/dependencies",
+            endTs=_microseconds(latest) // 1000,
+            lookback=back // timedelta(milliseconds=1),
+        )
+        return sorted((item["parent"], item["child"], item["callCount"]) for item in found["data"] or ())
+
+    def _trace(self, trace_id: str) -> Trace | None:
+        path = quote(trace_id, safe="")
+        if self._v3():
+            found = self._get(f"/api/v3/traces/{path}", missing={"result": {}})
+            traces = jaeger_json.traces_of_otlp(found.get("result") or {})
+        else:
+            found = self._get(f"/api/traces/{path}", missing={"data": []})
+            traces = [jaeger_json.trace_of(item) for item in found["data"] or ()]
+        return traces[0] if traces else None
+
+    def _v3(self) -> bool:
+        if self._has_v3 is None:
+            found = self._get("/api/v3/services", missing={"absent": True})
+            self._has_v3 = "absent" not in found
+        return self._has_v3
+
+    def _get(self, path: str, missing: dict[str, Any] | None = None, **given: Any) -> dict[str, Any]:
+        """The parsed answer; `missing` instead of a 404."""
+        parameters = urlencode({name: value for name, value in given.items() if value is not None})
+        url = f"{self.url}{path}{'?' if parameters else ''}{parameters}"
+        try:
+            with urllib.request.urlopen(url, timeout=self._timeout) as answer:
+                body = answer.read(_ANSWER_LIMIT)
+        except urllib.error.HTTPError as error:
+            with error:
+                said = error.read(1000).decode("utf-8", "replace")
+            if error.code == 404 and missing is not None:
+                return missing
+            raise JaegerError(f"{url} answered {error.code}: {said}") from None
+        except (OSError, ValueError) as error:
+            raise JaegerError(f"no Jaeger API answers at {self.url} ({error}); is it running?") from None
+        document = jaeger_json.parse(body) if body.lstrip()[:1] == b"{" else None
+        if isinstance(document, dict):
+            return document
+        # Jaeger's UI answers unknown paths with its page.
+        if missing is not None:
+            return missing
+        raise JaegerError(f"{url} answered no JSON object; is {self.url} a Jaeger query API?")
+
+
+def _moment(given: Moment) -> datetime:
+    return given.astimezone(UTC) if isinstance(given, datetime) else datetime.fromtimestamp(given, UTC)
+
+
+def _rfc3339(moment: datetime) -> str:
+    return moment.strftime("%Y-%m-%dT%H:%M:%S.%fZ")
+
+
+def _microseconds(moment: datetime) -> int:
+    return (moment - datetime.fromtimestamp(0, UTC)) // timedelta(microseconds=1)
+
+
+def _duration(given: Length | None) -> str | None:
+    if given is None:
+        return None
+    seconds = given.total_seconds() if isinstance(given, timedelta) else given
+    return f"{round(seconds * 1e9)}ns"
+
+
+def _tag_text(value: Any) -> str:
+    return value if isinstance(value, str) else json.dumps(value)

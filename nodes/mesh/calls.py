@@ -46,7 +46,7 @@ from nodes.mesh.frames import (
     UnknownFrame,
     encode_frame,
 )
-from nodes.mesh.messages import Body, BodyChunk, Chunked, Inline, KafkaOp, KafkaOpResponse
+from nodes.mesh.messages import Body, BodyChunk, BodyCredit, Chunked, Inline, KafkaOp, KafkaOpResponse
 from nodes.mesh.postcard import Buffer, codec
 from nodes.mesh.quic import Connection, Stream, StreamLostError
 from nodes.mesh.roster import NodeRecord, Roster
@@ -152,7 +152,10 @@ class CallingSide:
         if trace is not NO_TRACE:
             call.span, call.header = spans.start_sent(trace, op_code, org_id)
         call.answer = self._loop.create_future()
-        call.deadline = self._loop.time() + timeout
+        now = self._loop.time()
+        call.deadline = now + timeout
+        if call.size <= INLINE_BYTES:
+            self._bulk.small_call_at = now
         if call.deadline < self._timer_at:
             self._set_timer(call.deadline)
         self._record.calls_made += 1
@@ -285,6 +288,7 @@ class CallingSide:
     async def _read_for_good(self, stream: Stream) -> None:
         """Reads a lane's or the bulk stream. Without it the link would be up and useless, so its end is the link's."""
         await self._read(stream)
+        await asyncio.sleep(self._settings.watch_interval)  # if the connection ended too, its reason says more
         self._connection.close(CLOSE_BROKEN, "a stream that lasts as long as the link has ended")
 
     async def _read(self, stream: Stream) -> None:
@@ -323,6 +327,11 @@ class CallingSide:
 
     def _on_body(self, body: Body) -> None:
         piece = body.piece
+        if isinstance(piece, BodyCredit):
+            self._bulk.on_credit(piece)
+            return
+        if isinstance(piece, BodyChunk):
+            self._bulk.took(len(piece.data))
         call = self._calls.get(piece.request_id)
         if call is None or not isinstance(piece, BodyChunk):
             self._counters["stray"] += 1

@@ -142,6 +142,7 @@ class Link:
             while control.early:
                 self._on_control(control.early.popleft())
             await read_frames(control.stream, self.record, self._on_control, control.decoder)
+            await asyncio.sleep(self._settings.watch_interval)  # if the connection ended too, its reason says more
             self.end(CLOSE_MALFORMED, "the control stream ended")
         except MalformedError as error:
             self._counters["malformed"] += 1

@@ -6,6 +6,7 @@ per peer. Calls and handlers are the links' (`calls`, `serving`).
 
 import asyncio
 import contextlib
+import importlib.metadata
 import inspect
 import logging
 import random
@@ -44,7 +45,7 @@ from nodes.mesh.streams import Payload
 log = logging.getLogger(__name__)
 
 LOOPBACK = ("127.0.0.1", "::1")
-VERSION = "0.1.0"
+VERSION = importlib.metadata.version("rafka-lab")
 
 
 class Mesh:
@@ -73,6 +74,7 @@ class Mesh:
         self._handlers: dict[int, Registered] = {}
         self._links: dict[str, Link] = {}
         self._up: dict[str, asyncio.Event] = {}
+        self._sources: dict[str, str] = {}  # where each admitted peer came from last
         self._dialers: dict[str, asyncio.Task[None]] = {}
         self._tasks: set[asyncio.Task[None]] = set()
         self._endpoint: quic.Endpoint | None = None
@@ -107,7 +109,7 @@ class Mesh:
         await asyncio.gather(*(link.serving.drain(self.settings.close_grace) for link in links))
         await asyncio.sleep(0)  # the writers take the last answers
         for link in links:
-            self._end(link, CLOSE_NORMAL, "the node shut down")
+            link.end(CLOSE_NORMAL, "the node shut down")
         for task in self._tasks:
             task.cancel()
         if self._endpoint is not None:
@@ -186,28 +188,36 @@ class Mesh:
         while (handshake := await endpoint.accept()) is not None:
             source = await handshake.source()
             if self._is_known_source(source) or budget.take():
-                self._spawn(self._admit(handshake))
+                self._spawn(self._admit(handshake, source))
             else:
                 self.roster.counters["handshakes_shed"] += 1
                 await handshake.refuse()
 
     def _is_known_source(self, source: str) -> bool:
-        """A hint only, to keep a flood from shutting out peers; the handshake proves who it is."""
+        """A hint only, to keep a flood from shutting out peers (which keep their ports over a restart); the handshake
+        proves who it is."""
+        if source in self._sources.values():
+            return True
         return any(source in self.roster.record(node_id).addresses for node_id in self._allowed)
 
-    async def _admit(self, handshake: quic.Handshake) -> None:
+    async def _admit(self, handshake: quic.Handshake, source: str) -> None:
+        connection: quic.Connection | None = None
         try:
             async with asyncio.timeout(self.settings.hello_timeout):
                 connection = await handshake.complete()
                 if connection.remote_id not in self._allowed:
                     self._refuse_stranger(connection)
                     return
+                self._sources[connection.remote_id] = source
                 control = ControlStream(await connection.accept_stream())
                 hello = await control.receive()
                 await self._welcome(connection, control, hello)
         except (MeshError, TimeoutError) as error:
+            reason = str(error) or f"no Hello within {self.settings.hello_timeout} s"
             self.roster.counters["handshakes_failed"] += 1
-            log.info("a connection attempt failed: %s", error or "no Hello in time")
+            log.info("a connection attempt failed: %s", reason)
+            if connection is not None:
+                connection.close(CLOSE_MALFORMED, reason)
 
     def _refuse_stranger(self, connection: quic.Connection) -> None:
         self.roster.counters["strangers_refused"] += 1
@@ -255,19 +265,23 @@ class Mesh:
             async with asyncio.timeout(self.settings.dial_timeout):
                 connection = await self._endpoint.dial(node_id, self.roster.record(node_id).addresses)
                 control, answer = await greet(connection, self._hello())
-        except BaseException as error:
+                if not self._may_replace(node_id, answer.boot, dialed=True):
+                    connection.close(CLOSE_DUPLICATE, "there is a connection already")
+                    return
+                await self._install(self._link(connection, control, answer, dialed=True))
+        except (MeshError, TimeoutError) as error:
             if connection is not None:
+                await self._tell_refusal(connection, error)
                 connection.close(CLOSE_NORMAL, "given up")
-                with contextlib.suppress(TimeoutError):
-                    async with asyncio.timeout(self.settings.watch_interval):
-                        reason = await connection.closed()
-                        if str(CLOSE_NOT_ADMITTED) in reason:
-                            raise NotAdmittedError(f"refused: {reason}", peer=node_id) from error
             raise
-        if not self._may_replace(node_id, answer.boot, dialed=True):
-            connection.close(CLOSE_DUPLICATE, "there is a connection already")
-            return
-        await self._install(self._link(connection, control, answer, dialed=True))
+
+    async def _tell_refusal(self, connection: quic.Connection, error: Exception) -> None:
+        """A peer that does not admit us closes with a reason, which says more than the stream that broke by it."""
+        with contextlib.suppress(TimeoutError):
+            async with asyncio.timeout(self.settings.watch_interval):
+                reason = await connection.closed()
+                if str(CLOSE_NOT_ADMITTED) in reason:
+                    raise NotAdmittedError(f"refused: {reason}", peer=connection.remote_id) from error
 
     # Links
 
@@ -302,19 +316,16 @@ class Mesh:
 
     async def _install(self, link: Link) -> None:
         node_id = link.record.node_id
-        old = self._links.get(node_id)
         await link.start()
+        old = self._links.get(node_id)
         self._links[node_id] = link
         if old is not None:
-            self._end(old, CLOSE_REPLACED, "replaced by a newer connection of the same node")
+            old.end(CLOSE_REPLACED, "replaced by a newer connection of the same node")
         link.ended.add_done_callback(lambda _: self._forget(link))
         self.roster.set_state(node_id, NodeState.UP)
         event = self._up.pop(node_id, None)
         if event is not None:
             event.set()
-
-    def _end(self, link: Link, code: int, reason: str) -> None:
-        link.end(code, reason)
 
     def _forget(self, link: Link) -> None:
         node_id = link.record.node_id

@@ -123,7 +123,13 @@ class BodyAborted(msgspec.Struct, frozen=True):
     request_id: U64
 
 
+class BodyCredit(msgspec.Struct, frozen=True):
+    """How many bytes of bodies this side has taken from the bulk stream so far; the sender stays within a window."""
+
+    taken: U64
+
+
 class Body(msgspec.Struct, frozen=True):
     """The body of a frame with tag 0x13."""
 
-    piece: BodyChunk | BodyAborted
+    piece: BodyChunk | BodyAborted | BodyCredit

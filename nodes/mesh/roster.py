@@ -4,6 +4,7 @@ import time
 from collections import Counter
 from collections.abc import Callable
 from enum import StrEnum
+from typing import Any
 
 import msgspec
 
@@ -81,6 +82,11 @@ class Roster:
     def get(self, node_id: str) -> NodeInfo | None:
         record = self._records.get(node_id)
         return None if record is None else record.snapshot()
+
+    def to_dict(self) -> dict[str, Any]:
+        """Everything as plain data (dicts, lists, strings, numbers), ready for JSON or a DataFrame."""
+        nodes: list[dict[str, Any]] = [msgspec.to_builtins(info) for info in self.nodes()]
+        return {"nodes": nodes, "counters": dict(self.counters)}
 
     def watch(self, watcher: Callable[[NodeInfo], None]) -> None:
         """Calls `watcher` in the event loop at each change of state; it must not block or raise."""

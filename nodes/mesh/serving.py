@@ -36,7 +36,7 @@ from nodes.mesh.frames import (
     encode_frame,
     is_sampled,
 )
-from nodes.mesh.messages import Body, BodyAborted, BodyChunk, Chunked, Inline, KafkaOp, KafkaOpResponse
+from nodes.mesh.messages import Body, BodyAborted, BodyChunk, BodyCredit, Chunked, Inline, KafkaOp, KafkaOpResponse
 from nodes.mesh.postcard import codec
 from nodes.mesh.quic import Stream
 from nodes.mesh.roster import NodeRecord, Roster
@@ -182,7 +182,8 @@ class ServingSide:
             log.warning("%s sent request %d again; not executed", self._record.node_id[:10], request_id)
             return
         self._last_ids[request_id & _CHANNEL_MASK] = request_id
-        deadline = self._loop.time() + op.timeout_ms / 1000
+        now = self._loop.time()
+        deadline = now + op.timeout_ms / 1000
         call = KafkaCall(op, self._record.node_id, frame.header, deadline, reply, frame.tag == TAG_SINGLE)
         refusal = self._refusal(op)
         if refusal is not None:
@@ -191,6 +192,7 @@ class ServingSide:
         elif isinstance(op.payload, Inline):
             assert isinstance(op.payload.data, memoryview)
             call.payload = op.payload.data
+            self._bulk.small_call_at = now
             self._line_up(call, op.lane)
         elif call.single:
             raise MalformedError("a chunked body on a single-use stream")
@@ -242,6 +244,11 @@ class ServingSide:
 
     def _on_body(self, body: Body) -> None:
         piece = body.piece
+        if isinstance(piece, BodyCredit):
+            self._bulk.on_credit(piece)
+            return
+        if isinstance(piece, BodyChunk):
+            self._bulk.took(len(piece.data))
         assembly = self._assemblies.get(piece.request_id)
         if assembly is None:
             # The chunks may overtake their call, which is on another stream; an old id is a replay or a late one.

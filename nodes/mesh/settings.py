@@ -15,10 +15,10 @@ class Settings:
     # A legitimate Hello takes milliseconds; a connection that says nothing must not be kept.
     hello_timeout: float = 2.0
     # QUIC repeats a lost first packet after 1 s, then 2 s: a new dial finds a restarted node sooner.
-    dial_timeout: float = 0.5
+    dial_timeout: float = 0.35
     # A node that is back must serve within a second, so the back-off stays under it.
     backoff_first: float = 0.02
-    backoff_limit: float = 0.4
+    backoff_limit: float = 0.25
     # Longer than any Kafka client waits for a request by default.
     call_timeout: float = 30.0
     # Requests to one peer that have no answer yet. One request may always go, whatever its size.

@@ -10,7 +10,7 @@ from collections.abc import Callable
 
 from nodes.mesh.errors import MalformedError
 from nodes.mesh.frames import CHUNK_BYTES, NO_TRACE, TAG_BODY, Frame, FrameDecoder, UnknownFrame, encode_frame
-from nodes.mesh.messages import Body, BodyAborted, BodyChunk
+from nodes.mesh.messages import Body, BodyAborted, BodyChunk, BodyCredit
 from nodes.mesh.postcard import Buffer, codec
 from nodes.mesh.quic import Stream, StreamLostError
 from nodes.mesh.roster import NodeRecord
@@ -26,6 +26,14 @@ BULK_BYTES = 32 * 1024
 # One read from the binding, which allocates this much each time.
 READ_BYTES = 64 * 1024
 _BODY = codec(Body)
+# Bytes of bodies between the two nodes while there are small calls, before each of which they lie: with 4 MB there
+# p99 doubled. Without small calls the wide window is 15 % faster.
+NARROW_WINDOW = 640 * 1024
+WIDE_WINDOW = 4 * 1024 * 1024
+# A small call in the last so many seconds means that there will be more.
+SMALL_CALLS_WITHIN = 0.1
+# The peer hears after so many taken bytes: often enough to never stand still, seldom enough to cost little.
+CREDIT_BYTES = 128 * 1024
 # What a caller or a handler may hand over as a body. A list is sent one buffer after the other, without a copy.
 Payload = Buffer | list[Buffer]
 BUFFERS = (bytes, bytearray, memoryview, list)
@@ -160,7 +168,11 @@ class Transfer:
 
 
 class BulkWriter(Writer):
-    """Writes large bodies chunk by chunk, each body in turn, so that none waits for another to end."""
+    """Writes large bodies chunk by chunk, each body in turn, so that none waits for another to end.
+
+    It stays within a window of what the peer has taken, because what lies between the two nodes lies before every
+    small call too.
+    """
 
     priority = 0
 
@@ -168,6 +180,11 @@ class BulkWriter(Writer):
         super().__init__(record)
         self._transfers: deque[Transfer] = deque()
         self._opening = False
+        self._sent = 0
+        self._taken_by_peer = 0
+        self.small_call_at = 0.0  # the loop's time of the last small call, either way
+        self._taken = 0
+        self._credited = 0
 
     def open(self) -> None:
         """Sends an empty abort of request 0, so that the peer knows this stream before it has to answer on it."""
@@ -178,24 +195,45 @@ class BulkWriter(Writer):
         self._transfers.append(transfer)
         self._wake()
 
+    def took(self, size: int) -> None:
+        """We have taken so many bytes of bodies from the stream: the peer hears of it now and then."""
+        self._taken += size
+        if self._taken - self._credited >= CREDIT_BYTES:
+            self._wake()
+
+    def on_credit(self, credit: BodyCredit) -> None:
+        """The peer has taken so many bytes of ours."""
+        if not self._taken_by_peer <= credit.taken <= self._sent:
+            raise MalformedError(f"a credit of {credit.taken} bytes where {self._sent} were sent")
+        self._taken_by_peer = credit.taken
+        self._wake()
+
     def _next(self) -> list[Buffer]:
         if self._opening:
             self._opening = False
-            return _aborted(0)
-        if not self._transfers:
+            return _body_frame(BodyAborted(0))
+        if self._taken - self._credited >= CREDIT_BYTES:
+            self._credited = self._taken
+            return _body_frame(BodyCredit(self._taken))
+        if not self._transfers or self._sent - self._taken_by_peer >= self._window():
             return []
         transfer = self._transfers.popleft()
         if transfer.aborted:
-            return _aborted(transfer.request_id)
+            return _body_frame(BodyAborted(transfer.request_id))
         offset = transfer.offset
         chunk = BodyChunk(transfer.request_id, offset, transfer.take(CHUNK_BYTES))
+        self._sent += transfer.offset - offset
         if not transfer.done:
             self._transfers.append(transfer)
-        return encode_frame(TAG_BODY, NO_TRACE, _BODY.parts(Body(chunk)))
+        return _body_frame(chunk)
+
+    def _window(self) -> int:
+        quiet = asyncio.get_running_loop().time() - self.small_call_at
+        return NARROW_WINDOW if quiet < SMALL_CALLS_WITHIN else WIDE_WINDOW
 
 
-def _aborted(request_id: int) -> list[Buffer]:
-    return encode_frame(TAG_BODY, NO_TRACE, _BODY.parts(Body(BodyAborted(request_id))))
+def _body_frame(piece: BodyChunk | BodyAborted | BodyCredit) -> list[Buffer]:
+    return encode_frame(TAG_BODY, NO_TRACE, _BODY.parts(Body(piece)))
 
 
 class Assembly:

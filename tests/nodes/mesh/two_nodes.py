@@ -1,4 +1,4 @@
-"""Two nodes for the tests: ours in this process, `child_node.py` in another."""
+"""Two nodes for the tests: ours and `child_node.py` in another process, or both in this one."""
 
 import asyncio
 import json
@@ -11,22 +11,19 @@ from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Any
 
-from nodes.mesh import Mesh, NodeState, tune_interpreter
+from nodes.mesh import Mesh, NodeState, Settings, tune_interpreter
 
 ROOT = Path(__file__).parents[3]
-ECHO, SIZE, SLEEP, FAIL, REFUSE, GIVE, REMEMBER, RECALL, COUNTERS = range(0x20, 0x29)
+ECHO, SIZE, SLEEP, FAIL, REFUSE, GIVE, REMEMBER, RECALL, COUNTERS, ECHO_IN_TASK = range(0x20, 0x2A)
 
 
 class Child:
     """The other process."""
 
-    def __init__(self, folder: Path, allowed: list[str]) -> None:
-        self._arguments = [
-            sys.executable,
-            str(Path(__file__).with_name("child_node.py")),
-            str(folder),
-            *allowed,
-        ]
+    def __init__(self, folder: Path, allowed: list[str], dial: list[str] | None = None) -> None:
+        program = str(Path(__file__).with_name("child_node.py"))
+        dialing = ["--dial", ",".join(dial)] if dial else []
+        self._arguments = [sys.executable, program, str(folder), *dialing, *allowed]
         self.start()
 
     def start(self) -> None:
@@ -51,13 +48,16 @@ class Child:
 
 
 @asynccontextmanager
-async def two_nodes(folder: Path) -> AsyncIterator[tuple[Mesh, Child]]:
-    """Our node, connected to the child."""
+async def two_nodes(folder: Path, *, child_dials: bool = False) -> AsyncIterator[tuple[Mesh, Child]]:
+    """Our node, connected to the child, which one of the two has dialed."""
     mesh = Mesh(folder / "ours", role="gateway")
-    child = Child(folder / "theirs", [mesh.node_id])
+    await mesh.start()
+    child = Child(folder / "theirs", [mesh.node_id], mesh.addresses if child_dials else None)
     try:
-        await mesh.start()
-        mesh.add_peer(child.node_id, child.addresses)
+        if child_dials:
+            mesh.allow(child.node_id)
+        else:
+            mesh.add_peer(child.node_id, child.addresses)
         await mesh.wait_up(child.node_id, 5)
         yield mesh, child
     finally:
@@ -66,14 +66,35 @@ async def two_nodes(folder: Path) -> AsyncIterator[tuple[Mesh, Child]]:
             child.end()
 
 
-def run(test: Callable[[Mesh, Child], Coroutine[Any, Any, None]], folder: Path) -> None:
-    """Runs a test on two connected nodes."""
+def run(test: Callable[[Mesh, Child], Coroutine[Any, Any, None]], folder: Path, *, child_dials: bool = False) -> None:
+    """Runs a test on two connected nodes in two processes."""
 
     async def body() -> None:
-        async with two_nodes(folder) as (mesh, child):
+        async with two_nodes(folder, child_dials=child_dials) as (mesh, child):
             await test(mesh, child)
 
     tune_interpreter()
+    asyncio.run(body())
+
+
+def run_here(
+    test: Callable[[Mesh, Mesh], Coroutine[Any, Any, None]], folder: Path, settings: Settings | None = None
+) -> None:
+    """Runs a test on two connected nodes in this process: the caller and the server."""
+
+    async def body() -> None:
+        caller = Mesh(folder / "caller", role="gateway", settings=settings)
+        server = Mesh(folder / "server", role="broker", allow=[caller.node_id], settings=settings)
+        try:
+            await server.start()
+            await caller.start()
+            caller.add_peer(server.node_id, server.addresses)
+            await caller.wait_up(server.node_id, 5)
+            await test(caller, server)
+        finally:
+            await caller.close()
+            await server.close()
+
     asyncio.run(body())
 
 

@@ -95,8 +95,7 @@ class FrameReader:
 
     def _grow(self, own: bytearray, need: int | None) -> None:
         assert need is not None, "a full buffer holds prefix and key"
-        fast = FAST_BUFFER_BYTES if len(own) >= FAST_BYTES else SLOW_BUFFER_BYTES
-        grown = bytearray(min(need, max(fast, 2 * len(own))))
+        grown = bytearray(min(need, max(SLOW_BUFFER_BYTES, 2 * len(own))))
         grown[: len(own)] = own
         self._own = grown
 

@@ -5,6 +5,7 @@ OTLP has fields that Jaeger has not; they become the tags that Jaeger itself mak
 
 import base64
 from collections.abc import Iterator
+from operator import itemgetter
 from typing import Any
 
 import msgspec
@@ -57,7 +58,10 @@ def _span(span: Span, process: str, scope: list[dict[str, Any]]) -> dict[str, An
         "references": list(_references(span, trace_id)),
         "startTime": start // _MICROSECOND,
         "duration": max(0, end - start) // _MICROSECOND,
-        "tags": [*scope, *(tag(attribute) for attribute in span.attributes), *_tags_of_fields(span)],
+        "tags": sorted(
+            (*scope, *(tag(attribute) for attribute in span.attributes), *_tags_of_fields(span)),
+            key=itemgetter("key"),
+        ),
         "logs": [_log(event) for event in span.events],
         "processID": process,
         "warnings": [f"the span ends {start - end} ns before it starts: a clock was set back"] if end < start else None,

@@ -88,7 +88,7 @@ class Workload:
         folder.mkdir(exist_ok=True)
         self.disk = SimulatedDisk(folder)
         self._sequences: dict[tuple[Key, int], int] = {}
-        self._epoch = seed % 30_000
+        self._epoch = 0 if ledger is None else 1_000  # above all of the first life
         self._log = SingleWal.open(folder, SETTINGS, self.disk)
         self._take_over()
 

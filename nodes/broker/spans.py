@@ -50,16 +50,16 @@ def start(call: KafkaCall) -> Span | None:
     """The op's span, if its call is sampled."""
     if call.span is None:
         return None
-    span = None
-    with _harmless():
-        context = trace.set_span_in_context(call.span)
-        span = _tracer.start_span(
+    try:
+        return _tracer.start_span(
             NAMES[call.op_code],
-            context=context,
+            context=trace.set_span_in_context(call.span),
             kind=SpanKind.INTERNAL,
             attributes={names.MESSAGING_SYSTEM: names.MESSAGING_SYSTEM_KAFKA, names.MESH_ORG_ID: call.org_id},
         )
-    return span
+    except Exception:
+        log.exception("a span could not be started")
+        return None
 
 
 def end(span: Span | None, error: str = "") -> None:

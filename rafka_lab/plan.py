@@ -1,0 +1,48 @@
+"""How the nodes of a lab find each other: keys and ports are made beforehand, so all can start at the same time."""
+
+from collections.abc import Mapping
+
+from nodes.mesh.identity import load_or_create_key, load_ports, save_ports
+from nodes.mesh.quic import join_address, node_id_of
+from rafka_lab.folder import DataFolder, free_mesh_ports
+
+GATEWAY = "gateway"
+
+
+class Plan:
+    """Identities, addresses and flags of one cluster. `addresses` are those of brokers, as the gateway is told them."""
+
+    def __init__(self, folder: DataFolder, brokers: int, port: int, broker_options: Mapping[str, str]) -> None:
+        self._folder = folder
+        self._port = port
+        self._broker_options = [word for option in broker_options.items() for word in option]
+        self.brokers = [f"broker-{index}" for index in range(brokers)]
+        self.addresses: dict[str, list[str]] = {}
+        self.listen = ""  # where the gateway listens, once it does
+
+    def prepare(self) -> None:
+        """Makes what is missing in the nodes' folders. Ports of an earlier start are kept."""
+        self.listen = ""
+        self._identity(GATEWAY)
+        for name in self.brokers:
+            self._identity(name)
+            folder = self._folder.node(name)
+            known = [join_address(host, port) for host, port in load_ports(folder).items()]
+            self.addresses[name] = known or free_mesh_ports()
+            if not known:
+                save_ports(folder, self.addresses[name])
+
+    def broker_flags(self, index: int) -> list[str]:
+        name = self.brokers[index]
+        flags = ["--name", name, "--data", str(self._folder.node(name)), "--allow", self._identity(GATEWAY)]
+        return [*flags, "--index", str(index), "--brokers", str(len(self.brokers)), *self._broker_options]
+
+    def gateway_flags(self) -> list[str]:
+        flags = ["--name", GATEWAY, "--data", str(self._folder.node(GATEWAY))]
+        flags += ["--listen", self.listen or f"127.0.0.1:{self._port}"]
+        for index, name in enumerate(self.brokers):
+            flags += ["--broker", f"{index}={self._identity(name)}@{','.join(self.addresses[name])}"]
+        return flags
+
+    def _identity(self, name: str) -> str:
+        return node_id_of(load_or_create_key(self._folder.node(name)))

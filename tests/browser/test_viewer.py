@@ -555,3 +555,40 @@ def test_every_style_rule_is_scoped(show: Any) -> None:
     assert len(loose) > 100
     page_rules = {"html", "body", "#viewer"}
     assert [text for text in loose if not text.startswith(".rtv") and text not in page_rules] == []
+
+
+# Rules that JupyterLab gives to HTML output, and that once pushed the viewer's facts over each other.
+NOTEBOOK_RULES = """
+.jp-RenderedHTMLCommon dl dt { float: left; width: 20%; display: block; font-weight: bold; }
+.jp-RenderedHTMLCommon dl dd { float: left; width: 80%; }
+.jp-RenderedHTMLCommon table { margin-left: auto; table-layout: fixed; border: none; }
+.jp-RenderedHTMLCommon td, .jp-RenderedHTMLCommon th { text-align: right; padding: 20px; max-width: none; }
+.jp-RenderedHTMLCommon tbody tr:nth-child(odd) { background: red; }
+.jp-RenderedHTMLCommon p { margin: 0 0 30px; text-align: right; }
+"""
+
+
+def test_a_notebooks_styles_and_single_key_commands_stay_apart_from_the_viewer(
+    new_page: NewPage, server: Any, keep: Keep
+) -> None:
+    page = new_page()
+    page.goto(f"{server.url}/bare")
+    page.add_style_tag(content=NOTEBOOK_RULES)
+    page.evaluate("document.getElementById('a').className = 'jp-RenderedHTMLCommon'")
+    page.evaluate("window.leaked = []; document.addEventListener('keydown', (event) => leaked.push(event.key))")
+    page.evaluate(
+        "async (traces) => { (await import('/viewer/viewer.js')).mount(document.getElementById('a'), {traces}) }",
+        [produce_trace(1)],
+    )
+    row(page, "broker.produce.store").click()
+    for label, value in zip(page.locator(".rtv-fact dt").all(), page.locator(".rtv-fact dd").all(), strict=True):
+        above, below = label.bounding_box(), value.bounding_box()
+        beside = above["x"] + above["width"] <= below["x"] + 1
+        assert beside or above["y"] + above["height"] <= below["y"] + 1, "a label covers its value"
+    cell = page.get_by_role("table", name="Attributes").locator("tr").first
+    assert cell.evaluate("e => getComputedStyle(e).backgroundColor") == "rgba(0, 0, 0, 0)"
+    keep(page, "inside")
+    for key in ("a", "d", "d", "j", "Escape", "Shift+Enter"):
+        page.keyboard.press(key)
+    page.keyboard.press("Control+b")
+    assert page.evaluate("leaked") == ["Control", "b"], "only keys with a modifier go on to the notebook"

@@ -12,6 +12,7 @@ const MARKS_PER_ROW = 120; // event ticks and critical sections drawn in one row
 const TABLE_PAGE = 300; // table rows drawn before "show all"
 const SERVICE_COLOURS = 12; // --rtv-c0 to --rtv-c11 in viewer.css
 const TICK_WIDTH = 64; // px; a tick nearer to the right end has its label on the left
+const MIN_NAME_WIDTH = 230; // px; below, names of our spans are cut
 const TOAST_MS = 3500;
 const RECORD_CHIPS = 3; // record chips shown in a header before "+n"
 const LOOKBACKS = [
@@ -647,7 +648,12 @@ class Rows {
   constructor({height, create, update, ...props}) {
     Object.assign(this, {height, create, update, count: 0, live: new Map(), spare: []});
     this.spacer = h("div", {class: "spacer", role: "presentation"});
-    this.element = h("div", {...props, class: `scroll ${props.class ?? ""}`, onscroll: () => this.draw()}, this.spacer);
+    const attributes = {...props, "data-lm-suppress-shortcuts": "true"};
+    this.element = h(
+      "div",
+      {...attributes, class: `scroll ${props.class ?? ""}`, onscroll: () => this.draw()},
+      this.spacer,
+    );
     this.watch = new ResizeObserver(() => this.draw());
     this.watch.observe(this.element);
   }
@@ -1282,12 +1288,12 @@ class TraceView {
     );
     this.panel = h("div", {class: "panel", role: "tabpanel"});
     this.element = h("section", {class: "trace-view", "aria-label": "Trace"}, this.head, this.notes, this.panel);
-    this.setSplit(this.viewer.split ?? 36);
     this.buildHead();
     this.buildNotes();
     this.showTab("timeline");
-    this.axisWatch = new ResizeObserver(() => this.drawAxis());
-    this.axisWatch.observe(this.axis);
+    this.setSplit(this.viewer.split ?? 36);
+    this.watch = new ResizeObserver(() => this.layout());
+    this.watch.observe(this.rows.element);
   }
 
   buildHead() {
@@ -1648,9 +1654,18 @@ class TraceView {
   setSplit(value) {
     this.split = Math.min(75, Math.max(15, value));
     this.viewer.split = this.split;
-    this.element.style.setProperty("--rtv-name-width", `${this.split}%`);
-    this.element.style.setProperty("--rtv-name-part", String(this.split / 100));
     this.splitter.setAttribute("aria-valuenow", String(Math.round(this.split)));
+    this.layout();
+  }
+
+  /** The chosen share for the name column, or more where that would be too narrow to read a name. */
+  layout() {
+    const width = this.rows.element.clientWidth;
+    const least = width ? Math.min(0.5, MIN_NAME_WIDTH / width) : 0;
+    const part = Math.max(this.split / 100, least);
+    this.element.style.setProperty("--rtv-name-width", `${part * 100}%`);
+    this.element.style.setProperty("--rtv-name-part", String(part));
+    this.drawAxis();
   }
 
   dragSplitter(event) {
@@ -1867,7 +1882,7 @@ class TraceView {
   destroy() {
     this.rows.destroy();
     this.map.destroy();
-    this.axisWatch.disconnect();
+    this.watch.disconnect();
   }
 }
 
@@ -3426,18 +3441,18 @@ class Viewer {
   // -- keys
 
   key(event) {
-    const typing =
-      event.target instanceof Element && event.target.closest("input:not([type=checkbox]), select, textarea");
-    if (event.ctrlKey || event.metaKey || event.altKey || this.help.open || event.defaultPrevented) return;
-    if (typing) {
+    const plain = !event.ctrlKey && !event.metaKey && !event.altKey;
+    // A notebook has commands on single keys: what is typed in here must not insert or delete its cells.
+    if (plain) event.stopPropagation();
+    if (!plain || this.help.open || event.defaultPrevented || !(event.target instanceof Element)) return;
+    if (event.target.closest("input:not([type=checkbox]), select, textarea")) {
       if (event.key === "Escape") event.target.blur();
       return;
     }
     const own = {"?": () => this.help.showModal(), t: () => this.toggleTheme(), i: () => this.pickFile()};
-    const used = own[event.key] ? (own[event.key](), true) : this.view?.key(event);
-    if (!used) return;
+    if (own[event.key]) own[event.key]();
+    else if (!this.view?.key(event)) return;
     event.preventDefault();
-    event.stopPropagation();
   }
 
   destroy() {

@@ -7,7 +7,7 @@ Silence for the ping deadline, or the end of the connection, ends the link; noth
 import asyncio
 import contextlib
 from collections import deque
-from collections.abc import Coroutine
+from collections.abc import Callable, Coroutine
 from typing import Any
 
 from nodes.mesh import spans
@@ -105,6 +105,7 @@ class Link:
         self.calling = CallingSide(connection, self.record, roster, settings)
         self.serving = ServingSide(handlers, self.record, roster, settings)
         self.ended: asyncio.Future[str] = self._loop.create_future()
+        self.on_end: Callable[[Link], None] | None = None  # called at once, so that nobody finds an ended link
 
     async def start(self) -> None:
         self._writer.attach(self._control.stream)
@@ -117,6 +118,8 @@ class Link:
         if self.ended.done():
             return
         self.ended.set_result(reason)
+        if self.on_end is not None:
+            self.on_end(self)
         self.connection.close(code, reason)
         self.calling.fail(PeerDownError(f"{self.record.node_id[:10]} is down: {reason}", peer=self.record.node_id))
         self.serving.stop()

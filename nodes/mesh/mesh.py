@@ -317,11 +317,13 @@ class Mesh:
     async def _install(self, link: Link) -> None:
         node_id = link.record.node_id
         await link.start()
+        if link.ended.done():
+            raise PeerDownError(link.ended.result(), peer=node_id)
         old = self._links.get(node_id)
         self._links[node_id] = link
         if old is not None:
             old.end(CLOSE_REPLACED, "replaced by a newer connection of the same node")
-        link.ended.add_done_callback(lambda _: self._forget(link))
+        link.on_end = self._forget
         self.roster.set_state(node_id, NodeState.UP)
         event = self._up.pop(node_id, None)
         if event is not None:

@@ -144,7 +144,7 @@ def test_a_call_past_its_deadline_is_answered_for_and_its_handler_ends_in_peace(
     async def test(caller: Mesh, server: Mesh) -> None:
         future: asyncio.Future[Payload] = asyncio.get_running_loop().create_future()
         server.register_kafka_handler(OP, lambda call: future)
-        with pytest.raises(TimeoutError, match="within 0.1 s"):
+        with pytest.raises(TimeoutError, match=r"within 0\.1 s"):
             await caller.kafka_op_call(server.node_id, OP, 7, b"", timeout=0.1)
         calling = caller._links[server.node_id].calling
         async with asyncio.timeout(5):

@@ -10,7 +10,19 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from nodes.mesh.errors import PostcardError, UnencodableError
-from nodes.mesh.messages import Body, Chunked, Control, Inline, KafkaOp, KafkaOpResponse
+from nodes.mesh.messages import (
+    Body,
+    BodyAborted,
+    BodyChunk,
+    BodyCredit,
+    Chunked,
+    Control,
+    HelloAnswer,
+    Inline,
+    KafkaOp,
+    KafkaOpResponse,
+    Pong,
+)
 from nodes.mesh.postcard import F32, I8, I16, I32, I64, U8, U16, U32, U64, Blob, codec
 
 VECTORS = Path(__file__).parents[2] / "fixtures" / "postcard" / "vectors.txt"
@@ -70,6 +82,11 @@ VALUES = {
     ),
     "kafka_op": KafkaOp(2, 70000, 7, 300, 30000, Inline(b"\x5a" * 200)),
     "response": KafkaOpResponse(1 << 40, 142, "not today", Chunked(1 << 20)),
+    "hello_answer": Control(HelloAnswer(1, "broker", "0.1.0", 2**64 - 1, ["a", "b"], "")),
+    "pong": Control(Pong(300)),
+    "chunk": Body(BodyChunk(1 << 20, 65536, b"piece")),
+    "aborted": Body(BodyAborted(5)),
+    "credit": Body(BodyCredit(1 << 33)),
 }
 
 

@@ -101,33 +101,6 @@ def test_a_deadline_ends_the_call_on_both_sides(tmp_path: Path) -> None:
     run(test, tmp_path)
 
 
-def cancel_calls(folder: Path, count: int) -> None:
-    async def test(mesh: Mesh, child: Child) -> None:
-        for start in range(0, count, 1000):
-            lanes = (None, SINGLE_USE, "one", start)
-            tasks = [
-                asyncio.create_task(mesh.kafka_op_call(child.node_id, ECHO, 7, b"x" * 200, lane=lanes[n % 4]))
-                for n in range(1000)
-            ]
-            await asyncio.sleep(0.001 * (start // 1000 % 5))
-            for task in tasks:
-                task.cancel()
-            await asyncio.gather(*tasks, return_exceptions=True)
-        for lane in (None, SINGLE_USE, "one"):
-            assert await mesh.kafka_op_call(child.node_id, ECHO, 7, b"next", lane=lane, timeout=5) == b"next"
-
-    run(test, folder)
-
-
-def test_after_4_000_cancelled_calls_the_next_one_works(tmp_path: Path) -> None:
-    cancel_calls(tmp_path, 4_000)
-
-
-@pytest.mark.soak
-def test_after_40_000_cancelled_calls_the_next_one_works(tmp_path: Path) -> None:
-    cancel_calls(tmp_path, 40_000)
-
-
 def test_bytes_in_flight_are_bounded_and_waiting_calls_are_served_in_order(tmp_path: Path) -> None:
     async def test(mesh: Mesh, child: Child) -> None:
         calls = [mesh.kafka_op_call(child.node_id, SIZE, 7, bytes(20_000_000), lane=n) for n in range(6)]

@@ -154,6 +154,11 @@ def test_the_minimap_zooms_by_dragging_and_by_keys(show: Any, keep: Keep) -> Non
     page.get_by_role("tree").focus()
     page.keyboard.press("+")
     assert range_of(page) == pytest.approx((20, 80), abs=1)
+    drag(page, ".rtv-map-area", 0.01, 0.04)
+    page.get_by_role("searchbox").fill("ack_received")
+    page.keyboard.press("Enter")
+    shown = range_of(page)
+    assert shown[0] < 1_780 / 21.8 < shown[1], "a found span outside the range moves the range to it"
 
 
 def test_the_theme_follows_the_system_and_the_button(show: Any) -> None:

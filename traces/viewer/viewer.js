@@ -12,7 +12,7 @@ const MARKS_PER_ROW = 120; // event ticks and critical sections drawn in one row
 const TABLE_PAGE = 300; // table rows drawn before "show all"
 const SERVICE_COLOURS = 12; // --rtv-c0 to --rtv-c11 in viewer.css
 const TICK_WIDTH = 64; // px; a tick nearer to the right end has its label on the left
-const MIN_NAME_WIDTH = 230; // px; below, names of our spans are cut
+const MIN_NAME_WIDTH = 260; // px; below, names of our spans are cut
 const TOAST_MS = 3500;
 const RECORD_CHIPS = 3; // record chips shown in a header before "+n"
 const LOOKBACKS = [
@@ -518,7 +518,8 @@ export function duration(us) {
 }
 
 const signed = (us) => (us > 0 ? `+${duration(us)}` : duration(us));
-const percent = (part) => `${(part * 100).toFixed(part > 0 && part < 0.1 ? 1 : 0)} %`;
+const percent = (part) =>
+  part > 0 && part < 0.001 ? "< 0.1 %" : `${(part * 100).toFixed(part > 0 && part < 0.1 ? 1 : 0)} %`;
 const plural = (count, noun) => `${count.toLocaleString("en")} ${noun}${count === 1 ? "" : "s"}`;
 const shortId = (id) => id.slice(0, 8);
 
@@ -1705,6 +1706,7 @@ class TraceView {
     this.selected = span.key;
     this.refilter();
     this.rows[reveal ? "center" : "reveal"](this.visible.indexOf(span));
+    if (reveal) this.panTo(span);
     this.mark();
     if (open) this.openDetail(span);
     this.viewer.selected(this.trace, span);
@@ -1861,6 +1863,18 @@ class TraceView {
     const action = anywhere[event.key] ?? (onTree ? actions[event.key] : undefined);
     action?.();
     return Boolean(action);
+  }
+
+  /** Move the range, without changing its width, to where a span outside of it can be seen. */
+  panTo(span) {
+    const [from, to] = this.range;
+    const start = (span.start - this.trace.start) / this.trace.extent;
+    const end = start + span.duration / this.trace.extent;
+    if (end >= from && start <= to) return;
+    const width = to - from;
+    // The middle of the range for a span that fits, else its start, a little in from the edge.
+    const left = end - start < width ? (start + end - width) / 2 : start - width * 0.05;
+    this.zoomTo(left, left + width);
   }
 
   zoomToSelected() {

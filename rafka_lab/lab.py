@@ -26,6 +26,7 @@ class Lab:
     """A cluster. `with Lab() as lab:`, or `start()` and `stop()`; clients connect to `lab.bootstrap`.
 
     `data=None` is a temporary folder that goes with `stop()`; `port=0` is a free port, kept until `stop()`.
+    `advertise` is the host:port that clients are told, where it is not the one that the gateway listens on.
     """
 
     def __init__(
@@ -34,6 +35,7 @@ class Lab:
         data: Path | str | None = None,
         port: int = 0,
         *,
+        advertise: str | None = None,
         default_partitions: int = 1,
         segment_bytes: int | None = None,
         retention_interval: float | None = None,
@@ -51,7 +53,8 @@ class Lab:
             "--segment-bytes": segment_bytes,
             "--retention-interval": retention_interval,
         }
-        self._plan = Plan(self._folder, brokers, port, {flag: str(given) for flag, given in options.items() if given})
+        given = {flag: str(value) for flag, value in options.items() if value is not None}
+        self._plan = Plan(self._folder, brokers, port, advertise, given)
         self._environment = dict(environment or {})
         self._report_crash = on_crash or _show_crash
         self._nodes: dict[str, Node] = {}

@@ -12,9 +12,12 @@ GATEWAY = "gateway"
 class Plan:
     """Identities, addresses and flags of one cluster. `addresses` are those of brokers, as the gateway is told them."""
 
-    def __init__(self, folder: DataFolder, brokers: int, port: int, broker_options: Mapping[str, str]) -> None:
+    def __init__(
+        self, folder: DataFolder, brokers: int, port: int, advertise: str | None, broker_options: Mapping[str, str]
+    ) -> None:
         self._folder = folder
         self._port = port
+        self._advertise = advertise
         self._broker_options = [word for option in broker_options.items() for word in option]
         self.brokers = [f"broker-{index}" for index in range(brokers)]
         self.addresses: dict[str, list[str]] = {}
@@ -40,6 +43,8 @@ class Plan:
     def gateway_flags(self) -> list[str]:
         flags = ["--name", GATEWAY, "--data", str(self._folder.node(GATEWAY))]
         flags += ["--listen", self.listen or f"127.0.0.1:{self._port}"]
+        if self._advertise is not None:
+            flags += ["--advertise", self._advertise]
         for index, name in enumerate(self.brokers):
             flags += ["--broker", f"{index}={self._identity(name)}@{','.join(self.addresses[name])}"]
         return flags

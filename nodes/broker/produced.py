@@ -3,6 +3,8 @@
 import time
 from typing import NamedTuple
 
+from crc32c import crc32c
+
 from nodes import ops
 from nodes.broker.errors import Code, RefusedError
 from nodes.broker.registry import Topic
@@ -27,6 +29,7 @@ FIRST_BATCH_VERSION = 3
 FIRST_ZSTD_VERSION = 7
 # Length, attributes, both deltas, key, value and header count take at least a byte each.
 SMALLEST_RECORD = 7
+_CRC_FROM = 21  # of a v2 batch: what its CRC covers
 
 
 class Checked(NamedTuple):
@@ -81,11 +84,11 @@ def _batch_code(error: BatchError, records: Buffer) -> Code:
         return Code.MESSAGE_TOO_LARGE
     try:
         header = parse_header(records)
-        if header.attributes & CODEC_MASK > Codec.ZSTD:
-            return Code.UNSUPPORTED_COMPRESSION_TYPE
-        check_batch(memoryview(records)[: header.size], produced=False)
     except CorruptBatchError:
         return Code.CORRUPT_MESSAGE
-    except UnsupportedBatchError:
+    except UnsupportedBatchError:  # a message set, or a magic of the future
         return Code.INVALID_RECORD if isinstance(error, UnsupportedBatchError) else Code.CORRUPT_MESSAGE
-    return Code.INVALID_RECORD
+    if header.attributes & CODEC_MASK > Codec.ZSTD:
+        return Code.UNSUPPORTED_COMPRESSION_TYPE
+    whole = header.size <= len(records) and crc32c(memoryview(records)[_CRC_FROM : header.size]) == header.crc
+    return Code.INVALID_RECORD if whole else Code.CORRUPT_MESSAGE

@@ -1,32 +1,61 @@
 """The mesh between two processes on loopback: calls a second, latency, large bodies, memory, a flood of strangers.
 
-The other process is the tests' `child_node.py`. Absolute figures depend on the machine: read the ratios first.
+The other process is the tests' `child_node.py`. Absolute figures depend on the machine, so the same is done on a bare
+stream in the same run, with minimal framing and no mesh: what the binding gives on this machine at this hour.
 """
 
 import asyncio
+import contextlib
+import functools
 import json
+import struct
 import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import AsyncIterator, Hashable
+from collections.abc import AsyncIterator, Awaitable, Callable, Hashable, Sequence
 from contextlib import asynccontextmanager
 from pathlib import Path
 
 import psutil
 
 from bench.report import Report
-from nodes.mesh import SINGLE_USE, Mesh, quic, run_node
+from nodes.mesh import NO_TRACE, SINGLE_USE, Mesh, quic, run_node
 
 ROOT = Path(__file__).parents[1]
 CHILD = ROOT / "tests" / "nodes" / "mesh" / "child_node.py"
-ECHO, SIZE = 0x20, 0x21
+ECHO, SIZE, ECHO_IN_TASK = 0x20, 0x21, 0x29
 SMALL = b"x" * 200
 MEGABYTE = b"z" * 1_000_000
 CALLERS = 64
 MEMORY_CALLS = 200_000
 CANCELLED_CALLS = 40_000
 STRANGERS_PER_SECOND = 1_000
+BARE_HEAD = struct.Struct("<II")
+
+
+async def rate(callers: Sequence[Callable[[], Awaitable[object]]], calls: int) -> float:
+    """Calls a second when each caller waits for its answer before it calls again."""
+
+    async def repeat(call: Callable[[], Awaitable[object]]) -> None:
+        for _ in range(calls // len(callers)):
+            await call()
+
+    started = time.perf_counter()
+    await asyncio.gather(*(repeat(call) for call in callers))
+    return calls / (time.perf_counter() - started)
+
+
+async def durations(call: Callable[[], Awaitable[object]], seconds: float, pause: float = 0) -> list[float]:
+    """Sorted times of single calls, one after the other."""
+    times = []
+    end = time.perf_counter() + seconds
+    while (started := time.perf_counter()) < end:
+        await call()
+        times.append(time.perf_counter() - started)
+        if pause:
+            await asyncio.sleep(pause)
+    return sorted(times)
 
 
 class Pair:
@@ -39,29 +68,14 @@ class Pair:
         self.pid = pid
 
     async def call(self, lane: Hashable = None, body: bytes = SMALL, op: int = ECHO) -> None:
-        await self.mesh.kafka_op_call(self.peer, op, 1, body, lane=lane)
+        await self.mesh.kafka_op_call(self.peer, op, 1, body, lane=lane, trace=NO_TRACE)
 
-    async def rate(self, calls: int, lanes: list[Hashable]) -> float:
+    async def rate(self, calls: int, lanes: list[Hashable], op: int = ECHO) -> float:
         """Calls a second with one caller per lane."""
-
-        async def caller(lane: Hashable) -> None:
-            for _ in range(calls // len(lanes)):
-                await self.call(lane)
-
-        started = time.perf_counter()
-        await asyncio.gather(*(caller(lane) for lane in lanes))
-        return calls / (time.perf_counter() - started)
+        return await rate([functools.partial(self.call, lane, op=op) for lane in lanes], calls)
 
     async def latencies(self, seconds: float, pause: float = 0) -> list[float]:
-        """Sorted times of single calls, one after the other."""
-        times = []
-        end = time.perf_counter() + seconds
-        while (started := time.perf_counter()) < end:
-            await self.call("latency")
-            times.append(time.perf_counter() - started)
-            if pause:
-                await asyncio.sleep(pause)
-        return sorted(times)
+        return await durations(functools.partial(self.call, "latency"), seconds, pause)
 
 
 @asynccontextmanager
@@ -87,19 +101,125 @@ def at(times: list[float], share: float) -> float:
     return times[min(len(times) - 1, int(len(times) * share))]
 
 
+class Bare:
+    """One bare stream to a process that sends back what it gets: 8 bytes of length and number, then the body."""
+
+    def __init__(self, stream: quic.Stream) -> None:
+        self._stream = stream
+        self._answers: dict[int, asyncio.Future[bytes]] = {}
+        self._queue: list[bytes] = []
+        self._filled = asyncio.Event()
+        self._number = 0
+        self._tasks = [asyncio.create_task(self._write()), asyncio.create_task(self._read())]
+
+    def call(self) -> asyncio.Future[bytes]:
+        self._number += 1
+        self._queue.append(BARE_HEAD.pack(len(SMALL), self._number) + SMALL)
+        self._filled.set()
+        answer = self._answers[self._number] = asyncio.get_running_loop().create_future()
+        return answer
+
+    async def _write(self) -> None:
+        while await self._filled.wait():
+            self._filled.clear()
+            data = b"".join(self._queue)
+            self._queue.clear()
+            await self._stream.write([data])
+            await asyncio.sleep(0)
+
+    async def _read(self) -> None:
+        rest = b""
+        while data := await self._stream.read(64 * 1024):
+            whole = bare_frames(rest + data)
+            for number, body in whole:
+                self._answers.pop(number).set_result(body)
+            rest = (rest + data)[sum(BARE_HEAD.size + len(body) for _, body in whole) :]
+            await asyncio.sleep(0)
+
+
+def bare_frames(data: bytes) -> list[tuple[int, bytes]]:
+    """The whole frames at the start of the data."""
+    frames, position = [], 0
+    while len(data) - position >= BARE_HEAD.size:
+        length, number = BARE_HEAD.unpack_from(data, position)
+        end = position + BARE_HEAD.size + length
+        if end > len(data):
+            break
+        frames.append((number, data[position + BARE_HEAD.size : end]))
+        position = end
+    return frames
+
+
+async def serve_bare() -> None:
+    """The other end of `Bare`: sends the first stream back, swallows the second and confirms its end."""
+    endpoint = await quic.bind(quic.new_secret(), ["127.0.0.1:0", "[::1]:0"])
+    sys.stdout.write(json.dumps([endpoint.node_id, endpoint.addresses]) + "\n")
+    sys.stdout.flush()
+    handshake = await endpoint.accept()
+    assert handshake is not None
+    connection = await handshake.complete()
+    echo = await connection.accept_stream()
+    copying = asyncio.create_task(copy(echo, echo))
+    sink = await connection.accept_stream()
+    await copy(sink, None)
+    await sink.write([b"all"])
+    await sink.finish()
+    await copying
+
+
+async def copy(source: quic.Stream, target: quic.Stream | None) -> None:
+    with contextlib.suppress(quic.StreamLostError):
+        while data := await source.read(64 * 1024):
+            if target is not None:
+                await target.write([data])
+            await asyncio.sleep(0)
+
+
+async def bare() -> tuple[float, float, float]:
+    """Calls a second of 64 callers, p50 of one, and MB/s of a bare stream."""
+    command = [sys.executable, "-m", "bench.mesh", "bare"]
+    child = await asyncio.create_subprocess_exec(*command, stdout=asyncio.subprocess.PIPE, cwd=ROOT)
+    assert child.stdout is not None
+    node_id, addresses = json.loads(await child.stdout.readline())
+    endpoint = await quic.bind(quic.new_secret(), ["127.0.0.1:0", "[::1]:0"])
+    connection = await endpoint.dial(node_id, addresses)
+    try:
+        stream = Bare(await connection.open_stream())
+        calls = max([await rate([stream.call] * CALLERS, CALLERS * 300) for _ in range(3)])
+        times = await durations(stream.call, 1)
+        sink = await connection.open_stream()
+        started, sent = time.perf_counter(), 0
+        while time.perf_counter() - started < 2:
+            await sink.write([MEGABYTE[: 64 * 1024]])
+            sent += 64 * 1024
+            await asyncio.sleep(0)
+        await sink.finish()
+        await sink.read(3)
+        return calls, at(times, 0.5), sent / 1e6 / (time.perf_counter() - started)
+    finally:
+        await endpoint.close()
+        child.terminate()
+        await child.wait()
+
+
 async def small_calls(report: Report, nodes: Pair) -> None:
+    bare_rate, bare_p50, _ = await bare()
     lanes: list[Hashable] = list(range(CALLERS))
     await nodes.rate(CALLERS * 50, lanes)
     on_lanes = max([await nodes.rate(CALLERS * 300, lanes) for _ in range(3)])
+    in_tasks = max([await nodes.rate(CALLERS * 300, lanes, ECHO_IN_TASK) for _ in range(3)])
     single = max([await nodes.rate(CALLERS * 60, [SINGLE_USE] * CALLERS) for _ in range(3)])
-    report.figure("64 callers, 200 B, lanes", on_lanes, "call/s")
+    report.figure("64 callers, 200 B, lanes", on_lanes, "call/s", f"{in_tasks:,.0f} with an async handler")
     report.figure("64 callers, 200 B, single-use streams", single, "call/s")
     report.at_least("lanes against single-use streams", on_lanes / single, 4)
+    report.figure("lanes against minimal framing", on_lanes / bare_rate, "x", f"which makes {bare_rate:,.0f} call/s")
     times = await nodes.latencies(2)
-    report.at_most("one call at a time, p50", at(times, 0.5) * 1e6, 350, "us", f"p99 {at(times, 0.99) * 1e6:.0f} us")
+    note = f"p99 {at(times, 0.99) * 1e6:.0f} us; on a bare stream p50 {bare_p50 * 1e6:.0f} us"
+    report.at_most("one call at a time, p50", at(times, 0.5) * 1e6, 350, "us", note)
 
 
 async def large_bodies(report: Report, nodes: Pair) -> None:
+    *_, bare_speed = await bare()
     stop = False
     sent = 0
 
@@ -118,8 +238,11 @@ async def large_bodies(report: Report, nodes: Pair) -> None:
     shared = (sent - before) / (time.perf_counter() - beside)
     stop = True
     await asyncio.gather(*senders)
-    report.at_least("1 MB bodies", alone, 250, "MB/s", f"{shared:.0f} MB/s with small calls beside them")
-    report.at_most("small calls beside them, p99", at(times, 0.99) * 1e3, 5, "ms")
+    note = f"a bare stream makes {bare_speed:.0f} MB/s"
+    report.at_least("1 MB bodies", alone, 250, "MB/s", note)
+    report.figure("1 MB bodies against a bare stream", alone / bare_speed, "x")
+    note = f"p50 {at(times, 0.5) * 1e3:.1f} ms, beside {shared:.0f} MB/s"
+    report.at_most("small calls beside them, p99", at(times, 0.99) * 1e3, 5, "ms", note)
 
 
 async def memory(report: Report, nodes: Pair) -> None:
@@ -191,5 +314,5 @@ def run(report: Report) -> None:
     run_node(measure(report))
 
 
-if __name__ == "__main__" and sys.argv[1:2] == ["attack"]:
-    run_node(attack(sys.argv[2], sys.argv[3:], 5))
+if __name__ == "__main__":
+    run_node(serve_bare() if sys.argv[1] == "bare" else attack(sys.argv[2], sys.argv[3:], 5))

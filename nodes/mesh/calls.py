@@ -302,10 +302,12 @@ class CallingSide:
         if isinstance(frame, UnknownFrame):
             self._counters["unsupported_tag"] += 1
             spans.unsupported_tag(frame.header, frame.tag, frame.length, self._record.node_id)
+        elif frame.tag == TAG_LANE or frame.tag == TAG_SINGLE:
+            self._on_response(frame.header, _RESPONSE.decode(frame.body))
         elif frame.tag == TAG_BODY:
             self._on_body(_BODY.decode(frame.body))
         else:
-            self._on_response(frame.header, _RESPONSE.decode(frame.body))
+            raise MalformedError("a control frame where an answer belongs")
 
     def _on_response(self, header: bytes, response: KafkaOpResponse) -> None:
         call = self._calls.get(response.request_id)

@@ -105,16 +105,19 @@ class FrameDecoder:
             if length is None:
                 self._keep(data[start:], end - start + 1)
                 break
-            if tag not in FRAME_LIMITS:
+            limit = FRAME_LIMITS.get(tag)
+            if limit is None:
                 position = self._start_skip(frames, data, tag, length, start, position)
                 continue
-            _check_length(tag, length)
-            if position + length > end:
-                self._keep(data[start:], position - start + length)
+            if not HEADER_BYTES <= length <= limit:
+                raise _wrong_length(tag, length, limit)
+            after = position + length
+            if after > end:
+                self._keep(data[start:], after - start)
                 break
             body_at = position + HEADER_BYTES
-            frames.append(Frame(tag, data[position:body_at], view[body_at : position + length]))
-            position += length
+            frames.append(Frame(tag, data[position:body_at], view[body_at:after]))
+            position = after
         return frames
 
     def _keep(self, rest: bytes, need: int) -> None:
@@ -148,22 +151,19 @@ class FrameDecoder:
 
 def _length(data: bytes, position: int) -> tuple[int | None, int]:
     """The LEB128 length at `position`, None if it is not whole yet."""
-    value = 0
-    for index in range(_MAX_LENGTH_BYTES):
-        if position == len(data):
-            return None, position
-        byte = data[position]
+    value = shift = 0
+    for byte in data[position : position + _MAX_LENGTH_BYTES]:
         position += 1
-        value |= (byte & 0x7F) << 7 * index
         if byte < 0x80:
-            return value, position
+            return value | byte << shift, position
+        value |= (byte & 0x7F) << shift
+        shift += 7
+    if shift < 7 * _MAX_LENGTH_BYTES:
+        return None, position
     raise MalformedError(f"a frame length of more than {_MAX_LENGTH_BYTES} bytes; the stream is not a mesh stream")
 
 
-def _check_length(tag: int, length: int) -> None:
-    if length > FRAME_LIMITS[tag]:
-        raise FrameTooLargeError(
-            f"a frame of tag {tag:#04x} announces {length} bytes, the limit is {FRAME_LIMITS[tag]}"
-        )
-    if length < HEADER_BYTES:
-        raise MalformedError(f"a frame of tag {tag:#04x} has {length} bytes, fewer than its {HEADER_BYTES}-byte header")
+def _wrong_length(tag: int, length: int, limit: int) -> MalformedError:
+    if length > limit:
+        return FrameTooLargeError(f"a frame of tag {tag:#04x} announces {length} bytes, the limit is {limit}")
+    return MalformedError(f"a frame of tag {tag:#04x} has {length} bytes, fewer than its {HEADER_BYTES}-byte header")

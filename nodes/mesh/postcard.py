@@ -381,7 +381,7 @@ def _struct(kind: type[msgspec.Struct], depth: int) -> tuple[Write, Read]:
             reading.append(f"f{n}, at = read{n}(view, at)")
             numbers = []
         else:
-            scope[f"long{n}"] = functools.partial(_checked_varint, width)
+            scope[f"long{n}"] = _long(width)
             one_byte = 0x100 if width.bits == 8 else 0x80
             numbers.append(f"one[x] if 0 <= (x := value.{name}) < {one_byte} else long{n}(x)")
             reading += [f"f{n} = view[at]", "at += 1"]
@@ -400,10 +400,16 @@ def _unsigned_width(hint: Any) -> Width | None:
     return mark if isinstance(mark, Width) and not mark.signed else None
 
 
-def _checked_varint(width: Width, value: int) -> bytes:
-    if not 0 <= value < 1 << width.bits:
+def _long(width: Width) -> Callable[[int], bytes]:
+    """The encoding of a number that does not fit one byte."""
+    limit = 1 << width.bits
+
+    def encode(value: int) -> bytes:
+        if 0 <= value < limit:
+            return bytes((value & 0x7F | 0x80, value >> 7)) if value < 0x4000 else encode_varint(value)
         raise UnencodableError(f"{value} does not fit u{width.bits}")
-    return encode_varint(value)
+
+    return encode
 
 
 def _appended(numbers: list[str]) -> list[str]:

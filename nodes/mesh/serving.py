@@ -170,7 +170,7 @@ class ServingSide:
             self._on_op(frame, writer)
         elif frame.tag == TAG_BODY:
             self._bulk.attach(stream)
-            self._on_body(_BODY.decode(frame.body))
+            self._on_body(_BODY.decode(frame.body), self._bulk.stream is stream)
         else:
             raise MalformedError("a control frame on a stream that is not the control stream")
 
@@ -242,12 +242,12 @@ class ServingSide:
         if waits:
             self._lane_of[call.request_id] = lane
 
-    def _on_body(self, body: Body) -> None:
+    def _on_body(self, body: Body, on_bulk_stream: bool) -> None:
         piece = body.piece
         if isinstance(piece, BodyCredit):
             self._bulk.on_credit(piece)
             return
-        if isinstance(piece, BodyChunk):
+        if isinstance(piece, BodyChunk) and on_bulk_stream:
             self._bulk.took(len(piece.data))
         assembly = self._assemblies.get(piece.request_id)
         if assembly is None:

@@ -68,6 +68,7 @@ class Writer:
     priority = 1
 
     def __init__(self, record: NodeRecord) -> None:
+        self.stream: Stream | None = None
         self._record = record
         self._idle: asyncio.Future[None] | None = None
         self._task: asyncio.Task[None] | None = None
@@ -76,6 +77,7 @@ class Writer:
     def attach(self, stream: Stream) -> None:
         """Starts writing; what was sent before is kept until then."""
         if self._task is None:
+            self.stream = stream
             self._task = asyncio.create_task(self._run(stream))
 
     def finish(self) -> None:

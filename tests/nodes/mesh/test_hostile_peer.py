@@ -5,12 +5,23 @@ import json
 from pathlib import Path
 
 import pytest
-from two_nodes import COUNTERS, ECHO, RECALL, REMEMBER, Child, run
+from two_nodes import COUNTERS, ECHO, RECALL, REMEMBER, Child, run, run_here
 
-from nodes.mesh import Mesh
-from nodes.mesh.frames import NO_TRACE, TAG_BODY, TAG_CONTROL, TAG_LANE, TAG_SINGLE, encode_frame
-from nodes.mesh.messages import Body, BodyChunk, Inline, KafkaOp
+from nodes.mesh import Mesh, Settings, Status
+from nodes.mesh.frames import (
+    MAX_BODY_BYTES,
+    NO_TRACE,
+    TAG_BODY,
+    TAG_CONTROL,
+    TAG_LANE,
+    TAG_SINGLE,
+    Frame,
+    FrameDecoder,
+    encode_frame,
+)
+from nodes.mesh.messages import Body, BodyChunk, BodyCredit, Chunked, Inline, KafkaOp, KafkaOpResponse
 from nodes.mesh.postcard import codec
+from nodes.mesh.quic import Stream
 from nodes.mesh.varint import encode_varint
 
 
@@ -45,6 +56,7 @@ MALFORMED = {
     "gap in a body": b"".join(
         encode_frame(TAG_BODY, NO_TRACE, codec(Body).parts(Body(BodyChunk(1 << 40 | 201, 5, b"x"))))
     ),
+    "credit for nothing": b"".join(encode_frame(TAG_BODY, NO_TRACE, codec(Body).parts(Body(BodyCredit(1 << 40))))),
 }
 
 
@@ -67,3 +79,73 @@ def test_an_unknown_tag_is_counted_and_the_stream_goes_on(tmp_path: Path) -> Non
         assert (await counters(mesh, child))["unsupported_tag"] == 1
 
     run(test, tmp_path)
+
+
+def raw_op(request_id: int, lane: int, payload: Inline | Chunked) -> bytes:
+    op = KafkaOp(ECHO, request_id << 8 | 200, 7, lane, 30_000, payload)
+    return b"".join(encode_frame(TAG_LANE, NO_TRACE, codec(KafkaOp).parts(op)))
+
+
+async def statuses(stream: Stream, count: int) -> list[int]:
+    """The status of each answer on a raw stream."""
+    decoder, found = FrameDecoder(), list[int]()
+    async with asyncio.timeout(10):
+        while len(found) < count:
+            for frame in decoder.feed(await stream.read(65536)):
+                assert isinstance(frame, Frame)
+                found.append(codec(KafkaOpResponse).decode(frame.body).status)
+    return found
+
+
+def test_a_body_over_the_limit_is_refused_when_it_is_announced(tmp_path: Path) -> None:
+    async def test(caller: Mesh, server: Mesh) -> None:
+        server.register_kafka_handler(ECHO, lambda call: call.payload)
+        stream = await caller._links[server.node_id].connection.open_stream()
+        await stream.write(
+            [raw_op(1 << 40, 1, Chunked(MAX_BODY_BYTES + 1)) + raw_op((1 << 40) + 1, 1, Inline(b"next"))]
+        )
+        assert await statuses(stream, 2) == [Status.TOO_LARGE, Status.OK]
+
+    run_here(test, tmp_path)
+
+
+def test_calls_behind_a_body_that_never_comes_are_bounded(tmp_path: Path) -> None:
+    async def test(caller: Mesh, server: Mesh) -> None:
+        server.register_kafka_handler(ECHO, lambda call: call.payload)
+        stream = await caller._links[server.node_id].connection.open_stream()
+        held = [raw_op((1 << 40) + n, 1, Inline(b"x") if n else Chunked(50_000)) for n in range(30)]
+        await stream.write([b"".join(held)])
+        assert await statuses(stream, 20) == [Status.BUSY] * 20
+        assert server._links[caller.node_id].serving._held_calls == 10
+
+    run_here(test, tmp_path, Settings(handlers=10))
+
+
+def test_bodies_that_are_never_whole_take_a_bounded_amount_of_memory(tmp_path: Path) -> None:
+    async def test(caller: Mesh, server: Mesh) -> None:
+        stream = await caller._links[server.node_id].connection.open_stream()
+        for n in range(20):
+            chunk = Body(BodyChunk(((1 << 40) + n) << 8 | 200, 0, bytes(50_000)))
+            await stream.write(encode_frame(TAG_BODY, NO_TRACE, codec(Body).parts(chunk)))
+        async with asyncio.timeout(5):
+            while not server.roster.counters["malformed"]:
+                await asyncio.sleep(0.01)
+        assert server._links[caller.node_id].serving._body_bytes <= 250_000
+        server.register_kafka_handler(ECHO, lambda call: call.payload)
+        assert await caller.kafka_op_call(server.node_id, ECHO, 7, b"good") == b"good"
+
+    run_here(test, tmp_path, Settings(body_bytes=200_000))
+
+
+def test_a_link_that_lost_its_lane_stream_is_made_anew(tmp_path: Path) -> None:
+    async def test(caller: Mesh, server: Mesh) -> None:
+        server.register_kafka_handler(ECHO, lambda call: call.payload)
+        link = caller._links[server.node_id]
+        link.calling._lanes[0].send([b"\x12" + encode_varint(1 << 40)])  # spoils the stream for good
+        async with asyncio.timeout(10):
+            await link.ended
+            await caller.wait_up(server.node_id, 5)
+        for lane in range(4):
+            assert await caller.kafka_op_call(server.node_id, ECHO, 7, b"good", lane=lane, timeout=5) == b"good"
+
+    run_here(test, tmp_path)

@@ -1,4 +1,4 @@
-"""Long runs between two processes: memory, cancellations, a seeded mix of calls. Each has a short form for the suite."""
+"""Long runs between two processes: memory, cancellations, a seeded mix of calls. Each has a short form as well."""
 
 import asyncio
 import gc

@@ -15,6 +15,7 @@ from two_nodes import (
     SLEEP,
     Child,
     run,
+    run_here,
 )
 
 from nodes.mesh import (
@@ -136,6 +137,28 @@ def test_the_roster_tells_what_is_known_of_the_peer(tmp_path: Path) -> None:
         assert 0 < info.round_trip < 1
 
     run(test, tmp_path)
+
+
+def test_two_nodes_that_dial_each_other_end_with_one_connection(tmp_path: Path) -> None:
+    async def test(caller: Mesh, server: Mesh) -> None:
+        one, two = Mesh(tmp_path / "one", role="broker"), Mesh(tmp_path / "two", role="broker")
+        for mesh in (one, two):
+            mesh.register_kafka_handler(ECHO, lambda call: call.payload)
+            await mesh.start()
+        one.add_peer(two.node_id, two.addresses)
+        two.add_peer(one.node_id, one.addresses)
+        await one.wait_up(two.node_id, 5)
+        await two.wait_up(one.node_id, 5)
+        await asyncio.sleep(0.5)  # the loser of the two dials, if there were two, is closed by now
+        there, back = one._links[two.node_id], two._links[one.node_id]
+        for mesh, peer in ((one, two), (two, one)):
+            assert await mesh.kafka_op_call(peer.node_id, ECHO, 7, b"hello", timeout=5) == b"hello"
+        assert there.dialed is not back.dialed
+        assert (one._links[two.node_id], two._links[one.node_id]) == (there, back)
+        await one.close()
+        await two.close()
+
+    run_here(test, tmp_path)
 
 
 def test_status_codes_of_the_mesh_stay_below_the_handlers_range() -> None:

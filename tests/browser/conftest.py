@@ -1,7 +1,8 @@
-"""A real Chromium for the tests of this folder, and a loopback server with the viewer's files and Jaeger's API."""
+"""A real Chromium for the tests of this folder, a real collector, and a loopback server that can answer badly."""
 
 import json
 import os
+import subprocess
 import sys
 import threading
 from collections.abc import Callable, Iterator
@@ -9,9 +10,10 @@ from http import HTTPStatus
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 from typing import Any
-from urllib.parse import parse_qs, urlsplit
+from urllib.parse import urlsplit
 
 import pytest
+from playwright.sync_api import Browser, sync_playwright
 
 sys.path.insert(0, str(Path(__file__).parent))
 
@@ -35,18 +37,17 @@ VIEWPORT = {"width": 1360, "height": 820}
 
 
 @pytest.fixture(scope="module")
-def browser(program: Callable[[str], str]) -> Iterator[Any]:
+def browser(program: Callable[[str], str]) -> Iterator[Browser]:
     # Module scope: Playwright keeps an event loop running, which tests elsewhere must not meet.
     chromium = program("chromium")
-    playwright = pytest.importorskip("playwright.sync_api")
-    with playwright.sync_playwright() as started:
+    with sync_playwright() as started:
         running = started.chromium.launch(executable_path=chromium, args=list(FLAGS))
         yield running
         running.close()
 
 
 @pytest.fixture
-def new_page(browser: Any) -> Iterator[Callable[..., Any]]:
+def new_page(browser: Browser) -> Iterator[Callable[..., Any]]:
     """`new_page(color_scheme="dark")` is a fresh page. A script error or a dialog on it fails the test."""
     contexts, troubles = [], []
 
@@ -89,12 +90,29 @@ def keep(output: Path, request: pytest.FixtureRequest) -> Callable[[Any, str], N
     return shoot
 
 
+@pytest.fixture
+def collector(tmp_path: Path) -> Iterator[str]:
+    """The address of a real collector process, empty at first."""
+    command = [sys.executable, "-m", "traces", "--control-pipe", "--store", str(tmp_path / "spans.db")]
+    root = Path(__file__).parents[2]
+    with (
+        open(tmp_path / "collector.log", "w") as log,
+        subprocess.Popen(command, cwd=root, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=log) as process,
+    ):
+        assert process.stdin is not None
+        assert process.stdout is not None
+        ready = process.stdout.readline()
+        assert ready, (tmp_path / "collector.log").read_text()
+        yield json.loads(ready)["traces"]
+        process.stdin.close()
+        assert process.wait(timeout=20) == 0, (tmp_path / "collector.log").read_text()
+
+
 class TraceServer:
-    """The collector's page and the part of Jaeger's API v1 that it uses, over traces that a test can change."""
+    """The viewer's files and the part of Jaeger's API v1 that they use, with failures that a test can ask for."""
 
     def __init__(self) -> None:
         self.traces: list[dict[str, Any]] = []
-        self.queries: list[dict[str, list[str]]] = []
         self.broken = False
         owner = self
 
@@ -124,10 +142,10 @@ class TraceServer:
         if address.path in files:
             path, kind = files[address.path]
             return HTTPStatus.OK, f"{kind}; charset=utf-8", path.read_bytes()
-        status, value = self.query(address.path, parse_qs(address.query))
+        status, value = self.query(address.path)
         return status, "application/json", json.dumps(value).encode()
 
-    def query(self, path: str, query: dict[str, list[str]]) -> tuple[int, Any]:
+    def query(self, path: str) -> tuple[int, Any]:
         if self.broken:
             return HTTPStatus.INTERNAL_SERVER_ERROR, {"data": None, "errors": [{"code": 500, "msg": "store is locked"}]}
         parts = path.strip("/").split("/")
@@ -137,7 +155,6 @@ class TraceServer:
         if parts[:2] == ["api", "services"]:
             return HTTPStatus.OK, {"data": sorted({span["operationName"] for t in self.traces for span in t["spans"]})}
         if parts == ["api", "traces"]:
-            self.queries.append(query)
             return HTTPStatus.OK, {"data": self.traces}
         found = [trace for trace in self.traces if parts[-1] == trace["traceID"]]
         if parts[:2] == ["api", "traces"] and found:

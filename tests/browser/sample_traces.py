@@ -156,3 +156,55 @@ def skewed_trace() -> Any:
     )
     found["spans"].append(lost)
     return found
+
+
+def otlp(traces: list[Any], *, end_us: int) -> dict[str, Any]:
+    """The same traces as an OTLP/JSON export request, moved in time so that the last span starts at `end_us`."""
+    shift = end_us - max(item["startTime"] for found in traces for item in found["spans"])
+    spans: dict[str, list[dict[str, Any]]] = {}
+    for found in traces:
+        for item in found["spans"]:
+            name = found["processes"][item["processID"]]["serviceName"]
+            spans.setdefault(name, []).append(_otlp_span(item, shift))
+    return {
+        "resourceSpans": [
+            {"resource": {"attributes": _otlp_attributes([tag("service.name", name)])}, "scopeSpans": [{"spans": own}]}
+            for name, own in spans.items()
+        ]
+    }
+
+
+_KINDS = {"internal": 1, "server": 2, "client": 3, "producer": 4, "consumer": 5}
+
+
+def _otlp_span(item: dict[str, Any], shift: int) -> dict[str, Any]:
+    start = (item["startTime"] + shift) * 1_000
+    tags = {found["key"]: found["value"] for found in item["tags"]}
+    parents = [ref["spanID"] for ref in item["references"] if ref["refType"] == "CHILD_OF"]
+    own = [
+        found for found in item["tags"] if found["key"] not in ("span.kind", "error") and "otel." not in found["key"]
+    ]
+    return {
+        "traceId": item["traceID"],
+        "spanId": item["spanID"],
+        "parentSpanId": parents[0] if parents else "",
+        "name": item["operationName"],
+        "kind": _KINDS.get(str(tags.get("span.kind")), 0),
+        "startTimeUnixNano": str(start),
+        "endTimeUnixNano": str(start + item["duration"] * 1_000),
+        "attributes": _otlp_attributes(own),
+        "events": [
+            {
+                "timeUnixNano": str((log["timestamp"] + shift) * 1_000),
+                "name": log["fields"][0]["value"],
+                "attributes": _otlp_attributes(log["fields"][1:]),
+            }
+            for log in item["logs"]
+        ],
+        "status": {"code": 2, "message": tags.get("otel.status_description", "")} if tags.get("error") else {},
+    }
+
+
+def _otlp_attributes(tags: list[dict[str, Any]]) -> list[dict[str, Any]]:
+    names = {"bool": "boolValue", "int64": "intValue", "float64": "doubleValue", "string": "stringValue"}
+    return [{"key": found["key"], "value": {names[found["type"]]: found["value"]}} for found in tags]

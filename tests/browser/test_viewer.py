@@ -1,12 +1,15 @@
 """The trace viewer in a real Chromium: what a person sees, clicks and types, and what a hostile trace cannot do."""
 
 import json
+import time
+import urllib.request
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import pytest
-from sample_traces import PRODUCE, large_trace, produce_trace, skewed_trace, span, tag, trace
+from playwright.sync_api import expect
+from sample_traces import PRODUCE, large_trace, otlp, produce_trace, skewed_trace, span, tag, trace
 
 from traces.viewer import static_html
 
@@ -454,31 +457,44 @@ def test_a_page_without_traces_says_what_to_do(show: Any, keep: Keep) -> None:
     keep(page, "empty")
 
 
-def test_the_collectors_page_searches_opens_and_links(new_page: NewPage, server: Any, keep: Keep) -> None:
-    server.traces = [produce_trace(i, slowness=1 + i % 3) for i in range(1, 13)]
+def send(address: str, traces: list[Any]) -> None:
+    body = json.dumps(otlp(traces, end_us=time.time_ns() // 1_000)).encode()
+    request = urllib.request.Request(f"{address}/v1/traces", body, {"Content-Type": "application/json"})
+    with urllib.request.urlopen(request) as answer:
+        assert json.load(answer) == {}, "everything was taken"
+
+
+def test_the_real_collectors_page_searches_opens_and_links(new_page: NewPage, collector: str, keep: Keep) -> None:
     page = new_page()
-    page.goto(server.url)
-    page.locator(".rtv-card").first.wait_for()
-    assert server.queries[-1]["service"] == ["rafka-broker"]
-    page.get_by_label("Service").select_option("rafka-gateway")
-    page.get_by_label("Tags").fill('kafka.topic=orders note="two words"')
-    page.get_by_label("Min duration").fill("1.5ms")
-    with page.expect_response("**/api/traces?**"):
-        page.get_by_role("button", name="Search").click()
-    page.locator(".rtv-card").first.wait_for()
-    assert server.queries[-1]["service"] == ["rafka-gateway"]
-    assert json.loads(server.queries[-1]["tags"][0]) == {"kafka.topic": "orders", "note": "two words"}
-    assert server.queries[-1]["minDuration"] == ["1500us"]
-    keep(page, "search")
-    page.locator(".rtv-card").first.click()
+    page.goto(collector)
+    page.get_by_text("No traces yet").wait_for()
+    send(collector, [produce_trace(i, slowness=1 + i % 3, failed=i == 4) for i in range(1, 13)])
+    page.get_by_role("button", name="Refresh").click()
+    expect(page.locator(".rtv-card")).to_have_count(12)
+    assert page.locator("circle.rtv-dot-error").count() == 1
+    keep(page, "list")
+    page.get_by_label("Service").select_option("rafka-broker")
+    page.get_by_label("Operation").select_option("broker.produce.store")
+    page.get_by_label("Tags").fill("kafka.topic=orders messaging.kafka.offset=40965")
+    page.get_by_label("Min duration").fill("0.7ms")
+    page.get_by_role("button", name="Search").click()
+    expect(page.locator(".rtv-card")).to_have_count(1)
+    assert page.locator(".rtv-card .rtv-record-offset").inner_text() == "offset 40965"
+    page.locator(".rtv-card").click()
+    assert page.locator(".rtv-op").all_inner_texts() == NAMES
     row(page, "broker.produce.store").click()
-    assert page.url.endswith(f"#/trace/{produce_trace(12)['traceID']}?span={produce_trace(12)['spans'][4]['spanID']}")
+    keep(page, "trace")
+    wanted = produce_trace(5)
+    assert page.url.endswith(f"#/trace/{wanted['traceID']}?span={wanted['spans'][4]['spanID']}")
     again = new_page()
     again.goto(page.url)
     again.locator(".rtv-detail h3", has_text="broker.produce.store").wait_for()
     page.go_back()
-    page.locator(".rtv-card").first.wait_for()
-    assert page.get_by_label("Min duration").input_value() == "1.5ms"
+    expect(page.locator(".rtv-card")).to_have_count(1)
+    assert page.get_by_label("Min duration").input_value() == "0.7ms"
+    page.get_by_label("Min duration").fill("1s")
+    page.get_by_role("button", name="Search").click()
+    page.get_by_text("No trace matches").wait_for()
 
 
 def test_the_collectors_page_explains_an_empty_a_failing_and_a_dead_store(

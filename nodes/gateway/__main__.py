@@ -3,7 +3,7 @@
 import argparse
 import json
 
-from nodes.gateway.server import Gateway
+from nodes.gateway.server import Gateway, bind
 from nodes.gateway.session import Advertised
 from nodes.mesh import KafkaCall, Mesh, OpCode
 from nodes.process import ProgramError, Stop, parser, run_program, say_ready
@@ -53,6 +53,7 @@ async def main(settings: argparse.Namespace, stop: Stop) -> None:
     host, port = address(settings.listen, "--listen")
     advertised = Advertised(*address(settings.advertise, "--advertise")) if settings.advertise else None
     known = brokers(settings.broker)
+    listener = bind(host, port)  # first of all: a taken port is then said at once
     mesh = Mesh(settings.data, role="gateway")
     await mesh.start()
     try:
@@ -65,7 +66,7 @@ async def main(settings: argparse.Namespace, stop: Stop) -> None:
         for node_id, addresses in known.values():
             mesh.add_peer(node_id, addresses)
         await gateway.brokers.wait_for_controller(BROKER_WAIT)
-        host, port = await gateway.start(host, port, advertised)
+        host, port = await gateway.start(listener, advertised)
         listen = f"[{host}]:{port}" if ":" in host else f"{host}:{port}"
         say_ready(name=settings.name, role="gateway", node_id=mesh.node_id, mesh=mesh.addresses, listen=listen)
         await stop.wait()

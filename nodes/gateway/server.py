@@ -3,6 +3,7 @@
 import asyncio
 import errno
 import logging
+import socket
 from collections import Counter
 from collections.abc import Mapping
 from typing import Any
@@ -41,19 +42,16 @@ class Gateway:
         self._tasks: list[asyncio.Task[None]] = []
         mesh.roster.watch(self.topics.on_state_change)
 
-    async def start(self, host: str, port: int, advertised: Advertised | None = None) -> tuple[str, int]:
-        """Listens and gives the address. `ProgramError` if it cannot."""
+    async def start(self, listener: socket.socket, advertised: Advertised | None = None) -> tuple[str, int]:
+        """Serves clients that connect to `listener` (see `bind`) and gives its address."""
         loop = asyncio.get_running_loop()
-        try:
-            self._server = await loop.create_server(
-                lambda: Connection(self), host, port, backlog=self.settings.accept_backlog
-            )
-        except OSError as error:
-            raise ProgramError(_why_not_listening(host, port, error)) from error
-        bound_host, bound_port = self._server.sockets[0].getsockname()[:2]
-        self._advertised = advertised or Advertised(bound_host, bound_port)
+        self._server = await loop.create_server(
+            lambda: Connection(self), sock=listener, backlog=self.settings.accept_backlog
+        )
+        host, port = listener.getsockname()[:2]
+        self._advertised = advertised or Advertised(host, port)
         self._tasks = [loop.create_task(self._sweep()), loop.create_task(self._log_status())]
-        return bound_host, bound_port
+        return host, port
 
     async def stop(self) -> None:
         """Accepts no more, waits a while for requests at work, then closes every connection."""
@@ -135,7 +133,23 @@ class Gateway:
 _STOP_POLL = 0.02
 
 
-def _why_not_listening(host: str, port: int, error: OSError) -> str:
+def bind(host: str, port: int) -> socket.socket:
+    """A socket for `Gateway.start`. `ProgramError` if the address cannot be had."""
+    try:
+        family, kind, protocol, _, address = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)[0]
+        listener = socket.socket(family, kind, protocol)
+    except OSError as error:
+        raise ProgramError(f"cannot listen on {host}:{port}: {error.strerror or error}") from error
+    listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)  # a restart must not wait for old connections
+    try:
+        listener.bind(address)
+    except OSError as error:
+        listener.close()
+        raise ProgramError(_why_not_bound(host, port, error)) from error
+    return listener
+
+
+def _why_not_bound(host: str, port: int, error: OSError) -> str:
     if error.errno == errno.EADDRINUSE:
         return f"port {port} of {host} is taken by another program; choose another with --listen, or port 0 for any"
     if error.errno == errno.EACCES:

@@ -191,17 +191,6 @@ def send_often(client: Client, request: FetchRequest, count: int) -> None:
         client.send(request, 11)
 
 
-def test_a_long_poll_ends_when_its_client_goes(gateway: Cluster) -> None:
-    with Client(gateway.port) as client:
-        topic = create(client)
-        for _ in range(20):
-            with Client(gateway.port) as going:
-                going.send(fetch(topic, {0: 0}, max_wait_ms=60_000), 11)
-        assert client.call(VERSIONS_REQUEST, 3).error_code == 0
-    log = gateway.gateway_log()
-    assert "Traceback" not in log
-
-
 def test_many_idle_connections_cost_little(gateway: Cluster) -> None:
     process = psutil.Process(gateway.gateway.process.pid)
     before = process.memory_info().rss

@@ -1,7 +1,7 @@
-"""A process that writes to a log until it is killed, and tells each ack over a pipe.
+"""A process that writes to a log until it is killed, and tells each ack over a pipe: `kill_writer.py FOLDER JOB`.
 
-`python kill_writer.py FOLDER JOB`, where JOB is JSON: `{"seed": n, "next": {"producer": sequence, ...}}`. Each producer goes on with that sequence, which may be
-stored already: its ack may have been lost with the process before.
+JOB is JSON: `{"seed": n, "next": {"producer": sequence, ...}}`. Each producer goes on with that sequence, which may
+be stored already: its ack may have been lost with the process before.
 """
 
 import json

@@ -2,8 +2,6 @@
 
 import os
 import random
-import tempfile
-from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -14,23 +12,15 @@ LIVES = 6
 CRASHES = 40
 
 
-@pytest.fixture
-def folder() -> Iterator[Path]:
-    """In memory where there is such a place: the simulation decides what is on the disk, and needs none itself."""
-    memory = Path("/dev/shm")
-    with tempfile.TemporaryDirectory(dir=memory if os.access(memory, os.W_OK) else None) as name:
-        yield Path(name)
-
-
 @pytest.mark.parametrize("life", range(LIVES))
-def test_any_crash_state_opens_with_all_that_was_promised(folder: Path, life: int) -> None:
-    assert two_lives(folder / "life", seed=life, crashes=CRASHES) >= CRASHES
+def test_any_crash_state_opens_with_all_that_was_promised(memory_path: Path, life: int) -> None:
+    assert two_lives(memory_path / "life", seed=life, crashes=CRASHES) >= CRASHES
 
 
 @pytest.mark.soak
-def test_ten_thousand_crash_states_open_with_all_that_was_promised(folder: Path) -> None:
+def test_ten_thousand_crash_states_open_with_all_that_was_promised(memory_path: Path) -> None:
     """A failure names its seeds; `two_lives` repeats them."""
     random_ = random.Random(os.environ.get("RAFKA_LAB_SEED"))
     checked = 0
     while checked < 10_000:
-        checked += two_lives(folder / f"{checked}", seed=random_.getrandbits(32), crashes=100)
+        checked += two_lives(memory_path / f"{checked}", seed=random_.getrandbits(32), crashes=100)

@@ -10,6 +10,10 @@ class Kcat:
         self._path = path
         self._bootstrap = bootstrap
 
+    @property
+    def command(self) -> list[str]:
+        return [self._path, "-b", self._bootstrap]
+
     def run(
         self, *arguments: str, stdin: bytes = b"", timeout: float = 40, fails: bool = False, bootstrap: str = ""
     ) -> subprocess.CompletedProcess[bytes]:

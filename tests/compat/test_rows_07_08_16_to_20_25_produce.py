@@ -8,10 +8,11 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from confluent_kafka import Consumer, KafkaError, Message, Producer, TopicPartition
+from confluent_kafka import KafkaError, Message, Producer
 from dropping_proxy import DroppingProxy
 from kcat_program import Kcat
 from raw_client import RawClient, schema
+from reading import high_watermark, read_all
 
 from rafka_lab import Lab
 from wal.batch import CONTROL_BIT, BatchHeader, encode_batch, parse_header
@@ -40,32 +41,6 @@ def produced(bootstrap: str, topic: str, records: bytes, version: int = 9) -> An
             produce_request(version, topic, records), schema("produce", version, "response").ProduceResponse
         )
         return answer.responses[0].partition_responses[0]
-
-
-def read_all(bootstrap: str, topic: str, count: int, partition: int = 0) -> list[Message]:
-    """The first `count` records of a partition; fails if they do not come."""
-    consumer = Consumer({"bootstrap.servers": bootstrap, "group.id": "unused", "enable.auto.commit": False})
-    try:
-        consumer.assign([TopicPartition(topic, partition, 0)])
-        found: list[Message] = []
-        end = time.monotonic() + 30
-        while len(found) < count and time.monotonic() < end:
-            message = consumer.poll(1)
-            if message is not None:
-                assert message.error() is None, message.error()
-                found.append(message)
-        assert len(found) == count
-        return found
-    finally:
-        consumer.close()
-
-
-def high_watermark(bootstrap: str, topic: str, partition: int = 0) -> int:
-    consumer = Consumer({"bootstrap.servers": bootstrap, "group.id": "unused"})
-    try:
-        return int(consumer.get_watermark_offsets(TopicPartition(topic, partition), timeout=20)[1])
-    finally:
-        consumer.close()
 
 
 BATCH = build_batch([NewRecord(b"k", b"v", 1000)])

@@ -1,6 +1,7 @@
 """A link: one admitted connection to a peer. Owns its Hello, its pings, its streams and its end.
 
-The dialer opens the control stream and says Hello first; the acceptor answers. Then both sides ping each other on it.
+The dialer opens the control stream and says Hello first; the acceptor answers. Then both sides ping each other on it,
+the dialer first: to the acceptor the peer is up with that ping, because a Hello may be old (see `Mesh._welcome`).
 Silence for the ping deadline, or the end of the connection, ends the link; nothing else does.
 """
 
@@ -43,13 +44,17 @@ class ControlStream:
     async def send(self, message: Hello | HelloAnswer) -> None:
         await self.stream.write(control_frame(message))
 
-    async def receive(self) -> object:
-        """The next control message; `StreamLostError` at the end of the stream."""
+    async def arrival(self) -> None:
+        """Waits until there is a message, and leaves it there; `StreamLostError` at the end of the stream."""
         while not self.early:
             data = await self.stream.read(READ_BYTES)
             if not data:
                 raise StreamLostError("the peer ended the control stream")
             self.early.extend(self.decoder.feed(data))
+
+    async def receive(self) -> object:
+        """The next control message; `StreamLostError` at the end of the stream."""
+        await self.arrival()
         frame = self.early.popleft()
         if isinstance(frame, UnknownFrame) or frame.tag != TAG_CONTROL:
             raise MalformedError(f"a frame of tag {frame.tag:#04x} where Hello belongs")

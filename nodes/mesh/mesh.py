@@ -230,6 +230,8 @@ class Mesh:
                 connection.close(CLOSE_DUPLICATE, "there is a connection already")
                 return
             await control.send(self._answer(""))
+            # A node that was frozen finds the Hellos of all that time; only a dialer that is still there pings.
+            await control.arrival()
             await self._install(self._link(connection, control, hello, dialed=False))
         else:
             await control.send(self._answer(refusal))
@@ -239,22 +241,33 @@ class Mesh:
     # The dialing side
 
     async def _keep_connected(self, node_id: str) -> None:
-        """Dials whenever there is no link, with a back-off that grows and is spread by chance."""
+        """Dials whenever there is no link, with a back-off that grows and is spread by chance.
+
+        An attempt that has no answer yet goes on beside the next ones: to a node that is slow to answer, giving up and
+        dialing again would only add to its work.
+        """
         settings = self.settings
         backoff = settings.backoff_first
-        while not self._closing:
-            link = self._links.get(node_id)
-            if link is not None:
-                await asyncio.wait([link.ended])
-                backoff = settings.backoff_first
-                continue
-            try:
-                await self._dial(node_id)
-            except (MeshError, TimeoutError) as error:
-                reason = str(error) or f"no answer within {settings.dial_timeout} s"
-                self.roster.set_state(node_id, NodeState.DOWN, reason)
-                await asyncio.sleep(backoff * random.uniform(0.5, 1.0))
-                backoff = min(backoff * 2, settings.backoff_limit)
+        attempts: set[asyncio.Task[None]] = set()
+        try:
+            while not self._closing:
+                link = self._links.get(node_id)
+                if link is not None:
+                    _cancel(attempts)
+                    await asyncio.wait([link.ended])
+                    backoff = settings.backoff_first
+                    continue
+                attempts.add(asyncio.create_task(self._dial(node_id)))
+                done, attempts = await asyncio.wait(
+                    attempts, timeout=settings.redial_after, return_when=asyncio.FIRST_COMPLETED
+                )
+                reason = _why_failed(done)
+                if node_id not in self._links:
+                    self.roster.set_state(node_id, NodeState.DOWN, reason)
+                    await asyncio.sleep(backoff * random.uniform(0.5, 1.0))
+                    backoff = min(backoff * 2, settings.backoff_limit)
+        finally:
+            _cancel(attempts)
 
     async def _dial(self, node_id: str) -> None:
         """One attempt. A timeout drops the attempt in Rust; `fast_iroh` makes that safe."""
@@ -265,7 +278,8 @@ class Mesh:
             async with asyncio.timeout(self.settings.dial_timeout):
                 connection = await self._endpoint.dial(node_id, self.roster.record(node_id).addresses)
                 control, answer = await greet(connection, self._hello())
-                if not self._may_replace(node_id, answer.boot, dialed=True):
+                old = self._links.get(node_id)
+                if (old is not None and old.dialed) or not self._may_replace(node_id, answer.boot, dialed=True):
                     connection.close(CLOSE_DUPLICATE, "there is a connection already")
                     return
                 await self._install(self._link(connection, control, answer, dialed=True))
@@ -273,6 +287,10 @@ class Mesh:
             if connection is not None:
                 await self._tell_refusal(connection, error)
                 connection.close(CLOSE_NORMAL, "given up")
+            raise
+        except asyncio.CancelledError:
+            if connection is not None:
+                connection.close(CLOSE_NORMAL, "another connection was faster")
             raise
 
     async def _tell_refusal(self, connection: quic.Connection, error: Exception) -> None:
@@ -345,3 +363,20 @@ class Mesh:
         task = asyncio.get_running_loop().create_task(coroutine)
         self._tasks.add(task)
         task.add_done_callback(self._tasks.discard)
+
+
+def _cancel(tasks: set[asyncio.Task[None]]) -> None:
+    for task in tasks:
+        task.cancel()
+    tasks.clear()
+
+
+def _why_failed(attempts: set[asyncio.Task[None]]) -> str:
+    """The reason of the attempts that are over; an error that is not the network's is raised."""
+    reason = "no answer yet"
+    for attempt in attempts:
+        try:
+            attempt.result()
+        except (MeshError, TimeoutError) as error:
+            reason = str(error) or "no answer"
+    return reason

@@ -14,8 +14,10 @@ class Settings:
     watch_interval: float = 0.2
     # A legitimate Hello takes milliseconds; a connection that says nothing must not be kept.
     hello_timeout: float = 2.0
-    # QUIC repeats a lost first packet after 1 s, then 2 s: a new dial finds a restarted node sooner.
-    dial_timeout: float = 0.35
+    # QUIC repeats a lost first packet after 1 s, then 2 s: another dial beside the first finds a restarted node sooner.
+    redial_after: float = 0.35
+    # A node that was frozen answers the dials of that time first, so the last ones may take long.
+    dial_timeout: float = 2.0
     # A node that is back must serve within a second, so the back-off stays under it.
     backoff_first: float = 0.02
     backoff_limit: float = 0.25

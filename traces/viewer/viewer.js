@@ -14,6 +14,7 @@ const SERVICE_COLOURS = 12; // --rtv-c0 to --rtv-c11 in viewer.css
 const TICK_WIDTH = 64; // px; a tick nearer to the right end has its label on the left
 const MIN_NAME_WIDTH = 260; // px; below, names of our spans are cut
 const TOAST_MS = 3500;
+const RECORDS_IN_DETAIL = 20; // all of them are among the attributes and events anyway
 const RECORD_CHIPS = 3; // record chips shown in a header before "+n"
 const LOOKBACKS = [
   ["5m", "Last 5 minutes", 300],
@@ -308,18 +309,40 @@ function selfTime(span) {
   return span.duration - covered;
 }
 
-/** Walk back from the end of the root: at each moment the critical span is the child that finished last before it. */
-function criticalPath(roots) {
-  const root = roots.reduce((longest, span) => (!longest || span.duration > longest.duration ? span : longest), null);
-  if (!root) return;
-  const stack = [[root, root.start, root.start + root.duration]];
+/** `reach`: when the last span below has ended, which is after the span itself if it did not wait for its children. */
+function setReach(order) {
+  for (const span of order) span.reach = span.start + span.duration;
+  for (let i = order.length - 1; i >= 0; i -= 1) {
+    const {parent, reach} = order[i];
+    if (parent) parent.reach = Math.max(parent.reach, reach);
+  }
+}
+
+/**
+ * Walk back from the end of the trace: at each moment the critical span is the child that finished last before it.
+ * After a span's own end only children that outlive it count (our connect span ends as soon as its request begins);
+ * before it, children are cut to their parent's time, as Jaeger does.
+ */
+function criticalPath(order, roots) {
+  setReach(order);
+  const length = (span) => span.reach - span.start;
+  const root = roots.reduce((longest, span) => (longest && length(longest) >= length(span) ? longest : span), null);
+  const stack = root ? [[root, root.start, root.reach]] : [];
   while (stack.length) {
     const [span, from, to] = stack.pop();
+    const own = span.start + span.duration;
+    let cursor = to;
+    for (const child of to > own ? span.children.toSorted((a, b) => b.reach - a.reach) : []) {
+      if (cursor <= own || child.reach <= own) break;
+      if (child.reach > cursor) continue;
+      stack.push([child, Math.max(child.start, from), child.reach]);
+      cursor = Math.max(child.start, from);
+    }
+    const limit = (cursor = Math.min(cursor, own));
     const ends = span.children
-      .map((child) => [child, Math.max(child.start, from), Math.min(child.start + child.duration, to)])
+      .map((child) => [child, Math.max(child.start, from), Math.min(child.start + child.duration, limit)])
       .filter(([, start, end]) => end > start)
       .sort((a, b) => b[2] - a[2]);
-    let cursor = to;
     for (const [child, start, end] of ends) {
       if (end > cursor) continue;
       if (cursor > end) span.critical.push([end, cursor]);
@@ -331,44 +354,51 @@ function criticalPath(roots) {
   }
 }
 
-/** The record a span wrote or read, from the attributes that the write-ahead log's entry also carries. */
-function recordOf(span) {
-  const first = (...keys) => keys.map((key) => tagValue(span.tags, key)).find((value) => value !== undefined);
+/**
+ * The records a span wrote or read, from the attributes that lead to the log entry: the first partition is in the
+ * span's own attributes, the others are events named "partition". A refused partition has no record.
+ */
+function recordsOf(span) {
+  const events = span.logs.filter((log) => tagValue(log.fields, "event") === "partition");
+  const count = events.length ? 1 : Number(tagValue(span.tags, "messaging.batch.message_count") ?? 1);
+  return [span.tags, ...events.map((log) => log.fields)].map((tags) => readRecord(tags, span, count)).filter(Boolean);
+}
+
+function readRecord(tags, span, count) {
+  const first = (...keys) => keys.map((key) => tagValue(tags, key)).find((value) => value !== undefined);
   const topic = first("messaging.destination.name", "kafka.topic");
   const offset = first("messaging.kafka.offset", "messaging.kafka.message.offset");
-  if (topic === undefined || offset === undefined) return null;
+  const refused = Number(first("kafka.error_code") ?? 0) !== 0 || Number(offset) < 0;
+  if (topic === undefined || offset === undefined || refused) return null;
   const partition = first("messaging.destination.partition.id", "kafka.partition");
-  return {
-    topic: String(topic),
-    partition: String(partition ?? "?"),
-    offset: String(offset),
-    span,
-    count: Number(first("messaging.batch.message_count") ?? 1),
-  };
+  return {topic: String(topic), partition: String(partition ?? "?"), offset: String(offset), span, count};
 }
 
 const PRODUCE_NAMES = new Set(["produce", "send", "publish"]);
 
 function isProduce(span) {
-  return (
-    span.op.includes("produce") ||
-    PRODUCE_NAMES.has(tagValue(span.tags, "messaging.operation.name")) ||
-    PRODUCE_NAMES.has(tagValue(span.tags, "messaging.operation.type"))
-  );
+  const names = ["messaging.operation.name", "messaging.operation.type"].map((key) => tagValue(span.tags, key));
+  return span.op.includes("produce") || names.some((name) => PRODUCE_NAMES.has(String(name).toLowerCase()));
 }
 
 function produceRecords(spans) {
   if (!spans.some(isProduce)) return [];
   const found = new Map();
-  for (const span of spans) {
-    const record = recordOf(span);
-    if (!record) continue;
+  for (const record of spans.flatMap(recordsOf)) {
     const key = JSON.stringify([record.topic, record.partition, record.offset]);
     const earlier = found.get(key);
     // The deepest span is the one that stored the record: the chip leads there.
-    if (!earlier || span.depth > earlier.span.depth) found.set(key, record);
+    if (!earlier || record.span.depth > earlier.span.depth) found.set(key, record);
   }
   return [...found.values()];
+}
+
+/** What a messaging trace is about, such as "produce orders": its root has the same name in every trace. */
+function subjectOf(order) {
+  const span = order.find((item) => tagValue(item.tags, "messaging.operation.name") !== undefined);
+  if (!span) return "";
+  const topic = tagValue(span.tags, "messaging.destination.name");
+  return [tagValue(span.tags, "messaging.operation.name"), topic].filter(Boolean).join(" ");
 }
 
 /** One Jaeger v1 trace as a tree, times in microseconds. `adjust` shifts the clocks of processes that run behind. */
@@ -385,7 +415,7 @@ export function parseTrace(raw, {adjust = false} = {}) {
     span.self = selfTime(span);
   }
   if (!spans.length) [start, end] = [0, 0];
-  criticalPath(roots);
+  criticalPath(order, roots);
   const root = order.find((span) => !span.missing) ?? null;
   const services = new Map();
   for (const span of spans) services.set(span.service, (services.get(span.service) ?? 0) + 1);
@@ -409,6 +439,7 @@ export function parseTrace(raw, {adjust = false} = {}) {
     depth: order.reduce((most, span) => Math.max(most, span.depth + 1), 0),
     warnings: pairs(raw.warnings?.map?.((text) => ({text}))).map((item) => String(item.text)),
     records: produceRecords(spans),
+    subject: subjectOf(order),
   };
 }
 
@@ -522,6 +553,7 @@ const percent = (part) =>
   part > 0 && part < 0.001 ? "< 0.1 %" : `${(part * 100).toFixed(part > 0 && part < 0.1 ? 1 : 0)} %`;
 const plural = (count, noun) => `${count.toLocaleString("en")} ${noun}${count === 1 ? "" : "s"}`;
 const shortId = (id) => id.slice(0, 8);
+const headline = (trace) => trace.subject || trace.root?.op || "empty trace";
 
 function clock(us, withDate = true) {
   const date = new Date(us / 1000);
@@ -1132,7 +1164,6 @@ function spanDetail(view, span) {
       ),
     ),
   );
-  const record = recordOf(span);
   const critical = sum(span.critical.map(([from, to]) => to - from));
   const parent = span.parent;
   return h(
@@ -1160,7 +1191,9 @@ function spanDetail(view, span) {
         ),
       ),
     span.warnings.map((text) => h("p", {class: "notice notice-warn"}, icon("warn"), text)),
-    record && recordChip(record, {class: "record-wide"}),
+    recordsOf(span)
+      .slice(0, RECORDS_IN_DETAIL)
+      .map((record) => recordChip(record, {class: "record-wide"})),
     h(
       "dl",
       {class: "facts"},
@@ -1342,7 +1375,7 @@ class TraceView {
       h(
         "div",
         {class: "title-line"},
-        h("h2", null, root ? root.op : "Empty trace"),
+        h("h2", null, headline(trace), trace.subject && h("span", {class: "muted"}, root.op)),
         h(
           "button",
           {
@@ -1514,7 +1547,7 @@ class TraceView {
     const flags = [];
     if (span.depth > MAX_INDENT) flags.push(h("span", {class: "count", title: "Depth"}, `level ${span.depth + 1}`));
     if (shut) flags.push(h("span", {class: "count", title: "Hidden spans"}, `+${span.size}`));
-    if (recordOf(span)) flags.push(h("span", {class: "flag-record", title: "Names a record"}, icon("record")));
+    if (recordsOf(span).length) flags.push(h("span", {class: "flag-record", title: "Names a record"}, icon("record")));
     if (span.error) flags.push(h("span", {class: "flag-error", title: "This span failed"}, icon("error")));
     if (span.warnings.length)
       flags.push(h("span", {class: "flag-warn", title: span.warnings.join("\n")}, icon("warn")));
@@ -2054,7 +2087,7 @@ class Scatter {
     this.tip.hidden = !trace;
     if (!trace) return;
     this.tip.replaceChildren(
-      h("b", null, trace.root?.op ?? "empty trace"),
+      h("b", null, headline(trace)),
       h(
         "span",
         null,
@@ -2369,6 +2402,7 @@ class ListView {
         title: "Mark to compare (Space)",
       }),
       name: h("b", {class: "card-name"}),
+      root: h("span", {class: "muted card-root"}),
       id: h("span", {class: "mono muted"}),
       time: h("span", {class: "muted card-time"}),
       chips: h("div", {class: "card-chips"}),
@@ -2379,7 +2413,7 @@ class ListView {
       "div",
       {class: "card", role: "option", id: uniqueId("card")},
       row.box,
-      h("div", {class: "card-main"}, h("div", {class: "card-title"}, row.name, row.id), row.chips),
+      h("div", {class: "card-main"}, h("div", {class: "card-title"}, row.name, row.root, row.id), row.chips),
       h("div", {class: "card-side"}, row.took, row.time, h("div", {class: "card-track"}, row.bar)),
     );
     return row;
@@ -2391,7 +2425,8 @@ class ListView {
     row.element.setAttribute("aria-selected", String(index === this.current));
     row.element.dataset.trace = trace.id;
     row.box.checked = viewer.marked.has(trace.id);
-    row.name.textContent = trace.root ? `${trace.root.service}: ${trace.root.op}` : "Empty trace";
+    row.name.textContent = headline(trace);
+    row.root.textContent = trace.root ? `${trace.root.service}: ${trace.root.op}` : "";
     row.id.textContent = shortId(trace.id);
     row.time.textContent = clock(trace.start);
     row.took.textContent = duration(trace.duration);
@@ -2526,9 +2561,7 @@ class CompareView {
         ["", "Choose a trace"],
         ...traces.map((trace) => [
           trace.id,
-          [shortId(trace.id), trace.root?.op ?? "empty", duration(trace.duration), clock(trace.start, false)].join(
-            "  ",
-          ),
+          [shortId(trace.id), headline(trace), duration(trace.duration), clock(trace.start, false)].join("  "),
         ]),
       ],
       chosen?.id ?? "",

@@ -3,9 +3,7 @@
 import struct
 from typing import Any, NamedTuple
 
-from kio.serial import entity_writer
-
-from nodes.kafka import entities, legacy, requests
+from nodes.kafka import entities, legacy, requests, responses
 from nodes.kafka.apis import APIS, Api
 from nodes.kafka.cursor import Cursor
 from nodes.kafka.errors import MalformedRequestError, UnknownApiError, UnsupportedVersionError
@@ -63,15 +61,6 @@ def decode_request(frame: memoryview) -> Request:
     return Request(api, version, correlation_id, client_id, body, len(frame))
 
 
-class _Parts:
-    """What kio writes to: keeps each piece, so that record bytes are not copied."""
-
-    __slots__ = ("write",)
-
-    def __init__(self, parts: list[Buffer]) -> None:
-        self.write = parts.append
-
-
 def encode_response(request: Request, response: Any) -> list[Buffer]:
     """The response with length and header, as buffers to be sent one after the other."""
     api, version = request.api, request.version
@@ -81,7 +70,7 @@ def encode_response(request: Request, response: Any) -> list[Buffer]:
     else:
         if entities.response_header_version(api, version):
             parts.append(_NO_TAGGED_FIELDS)
-        entity_writer(entities.response_type(api, version))(_Parts(parts), response)  # type: ignore[arg-type]
+        responses.writer(entities.response_type(api, version))(parts, response)
     return _framed(request.correlation_id, parts)
 
 

@@ -113,7 +113,10 @@ class Cursor:
     def varint(self) -> int:
         value = 0
         for index in range(_VARINT_BYTES):
-            byte = self._take(1)[0]
+            if self.position >= len(self._data):
+                raise MalformedRequestError(f"the request ends at byte {self.position}, inside a varint")
+            byte = self._data[self.position]
+            self.position += 1
             value |= (byte & 0x7F) << 7 * index
             if byte < 0x80:
                 return value

@@ -7,12 +7,11 @@ checked first, records stay views on the request, and malformed bytes give `Malf
 
 import dataclasses
 import functools
-import types
-import typing
 from collections.abc import Callable
 from typing import Any
 
 from nodes.kafka.cursor import Cursor
+from nodes.kafka.types import taken_apart
 
 # Reads one value at the cursor.
 Read = Callable[[Cursor], Any]
@@ -67,7 +66,7 @@ def _fields(kind: Any, *, tagged: bool) -> list[dataclasses.Field[Any]]:
 
 
 def _field_reader(field: dataclasses.Field[Any], flexible: bool) -> Read:
-    inner, is_array, nullable = _taken_apart(field.type)
+    inner, is_array, nullable = taken_apart(field.type)
     kafka_type = field.metadata.get("kafka_type")
     if not is_array:
         return _value_reader(inner, kafka_type, flexible, nullable)
@@ -82,14 +81,3 @@ def _value_reader(kind: Any, kafka_type: str | None, flexible: bool, nullable: b
             raise TypeError(f"{kind} may be null, which no request of ours has had so far")
         return reader(kind)
     return _PLAIN.get(kafka_type) or _SIZED[kafka_type, flexible, nullable]
-
-
-def _taken_apart(annotation: Any) -> tuple[Any, bool, bool]:
-    """The item's type, whether it is an array, whether it may be null."""
-    nullable = False
-    if typing.get_origin(annotation) in (types.UnionType, typing.Union):
-        nullable = True
-        (annotation,) = (arm for arm in typing.get_args(annotation) if arm is not type(None))
-    if typing.get_origin(annotation) is tuple:
-        return typing.get_args(annotation)[0], True, nullable
-    return annotation, False, nullable

@@ -27,7 +27,7 @@ from nodes.kafka.cursor import MAX_ITEMS
 
 VERSIONS = [(api, version) for api in APIS.values() for version in range(api.lowest, api.highest + 1)]
 # For each of about a hundred versions.
-EXAMPLES = 10
+EXAMPLES = 5
 IN_KIO = [(api, version) for api, version in VERSIONS if version >= api.lowest_in_kio]
 
 

@@ -12,7 +12,7 @@ from nodes.kafka import APIS, Api, ApiKey, ErrorCode, Request, encode_response, 
 from nodes.kafka.codec import JOIN_BELOW
 
 # For each of about a hundred versions.
-EXAMPLES = 10
+EXAMPLES = 5
 IN_KIO = [
     (api, version) for api in APIS.values() for version in range(api.lowest_in_kio, api.highest + 1)
 ]  # fmt: skip

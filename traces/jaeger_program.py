@@ -68,7 +68,7 @@ class JaegerProgram:
     def __init__(self, program: Path, folder: Path) -> None:
         self._program = program
         self._log = folder / "jaeger.log"
-        query, query_grpc, http, grpc, *others = _free_ports(8)
+        query, query_grpc, http, grpc, *others = _free_ports(7)
         self.place = JaegerPlace(f"http://127.0.0.1:{query}", f"http://127.0.0.1:{http}")
         ports = _Ports(query, query_grpc, http, grpc, tuple(others))
         command = [str(program), *(_flags(ports) if "all-in-one" in program.name else _file(ports, folder))]
@@ -146,7 +146,6 @@ def _flags(ports: _Ports) -> list[str]:
         "collector.http-server.host-port": ports.others[0],
         "collector.grpc-server.host-port": ports.others[1],
         "admin.http.host-port": ports.others[2],
-        "http-server.host-port": ports.others[3],
     }
     return [f"--{name}=127.0.0.1:{port}" for name, port in listening.items()] + [
         f"--memory.max-traces={_MEMORY_TRACES}"

@@ -74,6 +74,7 @@ class Mesh:
         self._handlers: dict[int, Registered] = {}
         self._links: dict[str, Link] = {}
         self._up: dict[str, asyncio.Event] = {}
+        self._admissions: dict[str, tuple[float, asyncio.Task[None]]] = {}  # by source: when it began, and its task
         self._sources: dict[str, str] = {}  # where each admitted peer came from last
         self._dialers: dict[str, asyncio.Task[None]] = {}
         self._tasks: set[asyncio.Task[None]] = set()
@@ -188,10 +189,24 @@ class Mesh:
         while (handshake := await endpoint.accept()) is not None:
             source = await handshake.source()
             if self._is_known_source(source) or budget.take():
-                self._spawn(self._admit(handshake, source))
+                self._begin_admission(handshake, source)
             else:
                 self.roster.counters["handshakes_shed"] += 1
                 await handshake.refuse()
+
+    def _begin_admission(self, handshake: quic.Handshake, source: str) -> None:
+        """A node that was frozen finds a burst of attempts of one dialer, and only the last is worth what it costs."""
+        now = asyncio.get_running_loop().time()
+        at, last = self._admissions.get(source, (0.0, None))
+        if last is not None and now - at < self.settings.burst:
+            last.cancel()
+        task = self._spawn(self._admit(handshake, source))
+        self._admissions[source] = now, task
+        task.add_done_callback(lambda _: self._end_admission(source, task))
+
+    def _end_admission(self, source: str, task: asyncio.Task[None]) -> None:
+        if self._admissions.get(source, (0.0, None))[1] is task:
+            del self._admissions[source]
 
     def _is_known_source(self, source: str) -> bool:
         """A hint only, to keep a flood from shutting out peers (which keep their ports over a restart); the handshake
@@ -218,6 +233,10 @@ class Mesh:
             log.info("a connection attempt failed: %s", reason)
             if connection is not None:
                 connection.close(CLOSE_MALFORMED, reason)
+        except asyncio.CancelledError:
+            if connection is not None:
+                connection.close(CLOSE_DUPLICATE, "a later attempt of the same node counts")
+            raise
 
     def _refuse_stranger(self, connection: quic.Connection) -> None:
         self.roster.counters["strangers_refused"] += 1
@@ -359,10 +378,11 @@ class Mesh:
     def _answer(self, refusal: str) -> HelloAnswer:
         return HelloAnswer(PROTOCOL_VERSION, self.role, VERSION, self._boot, self._capabilities, refusal)
 
-    def _spawn(self, coroutine: Coroutine[Any, Any, None]) -> None:
+    def _spawn(self, coroutine: Coroutine[Any, Any, None]) -> asyncio.Task[None]:
         task = asyncio.get_running_loop().create_task(coroutine)
         self._tasks.add(task)
         task.add_done_callback(self._tasks.discard)
+        return task
 
 
 def _cancel(tasks: set[asyncio.Task[None]]) -> None:

@@ -18,6 +18,8 @@ class Settings:
     redial_after: float = 0.35
     # A node that was frozen answers the dials of that time first, so the last ones may take long.
     dial_timeout: float = 2.0
+    # Attempts of one source that come closer together than a dialer makes them have waited: the node was frozen.
+    burst: float = 0.1
     # A node that is back must serve within a second, so the back-off stays under it.
     backoff_first: float = 0.02
     backoff_limit: float = 0.25

@@ -173,7 +173,7 @@ def test_a_dialer_backs_off_and_finds_the_peer_when_it_comes(tmp_path: Path) -> 
         # Without a back-off a refused dial would be tried hundreds of times; with the longest one, at least thrice.
         assert 3 <= attempts <= 3 / (mesh.settings.backoff_limit / 2) + 10
         await asyncio.to_thread(child.start)
-        await mesh.wait_up(child.node_id, UP_WITHIN)
+        await mesh.wait_up(child.node_id, 10)
         await works(mesh, child)
 
     run(test, tmp_path)

@@ -56,7 +56,7 @@ class Connection(asyncio.BufferedProtocol):
         self._unanswered: deque[Pending] = deque()
         self._backlog: deque[Pending] = deque()
         self._tasks: set[asyncio.Task[None]] = set()
-        self._others_running = 0  # requests at work that are no produces
+        self._other: asyncio.Task[None] | None = None  # the one request at work that is no produce
         self._bytes = 0
         self._unread = 0  # bytes that the client does not read
         self._unread_since: float | None = None
@@ -75,8 +75,12 @@ class Connection(asyncio.BufferedProtocol):
 
     def connection_lost(self, exc: Exception | None) -> None:
         self._transport = None
-        for task in self._tasks:
-            task.cancel()
+        if self._other is not None:
+            self._other.cancel()
+        # Produces that came whole are carried out: a client with acks=0 may send and go.
+        self._backlog = deque(pending for pending in self._backlog if _is_produce(pending.request))
+        self._unread_since = None
+        self._start_more()
         self._gateway.held_bytes -= self._bytes
         self._gateway.unread_bytes -= self._unread
         self._bytes = self._unread = 0
@@ -183,20 +187,21 @@ class Connection(asyncio.BufferedProtocol):
     def _start_more(self) -> None:
         """Starts what may start now."""
         backlog = self._backlog
-        while backlog and self._unread_since is None and self._transport is not None:
+        while backlog and self._unread_since is None:
             request = backlog[0].request
-            is_produce = request is not None and request.api.key is ApiKey.PRODUCE
-            if self._tasks and not (is_produce and not self._others_running):
+            is_produce = _is_produce(request)
+            if self._tasks and not (is_produce and self._other is None):
                 return
             pending = backlog.popleft()
             if request is None:
                 self._flush()
                 continue
-            self._others_running += not is_produce
-            task = self._loop.create_task(self._run(pending, request, is_produce))
+            task = self._loop.create_task(self._run(pending, request))
             self._tasks.add(task)
+            if not is_produce:
+                self._other = task
 
-    async def _run(self, pending: Pending, request: Request, is_produce: bool) -> None:
+    async def _run(self, pending: Pending, request: Request) -> None:
         span = self._spans.start(request)
         failure = ""
         try:
@@ -219,10 +224,15 @@ class Connection(asyncio.BufferedProtocol):
             self.close("a request failed in the gateway; its log says why")
         finally:
             spans.end(span, failure)
-            task = asyncio.current_task()
-            assert task is not None
-            self._tasks.discard(task)
-            self._others_running -= not is_produce
+            self._ended(pending)
+
+    def _ended(self, pending: Pending) -> None:
+        """The current task's request is done with, in one way or the other."""
+        task = asyncio.current_task()
+        assert task is not None
+        self._tasks.discard(task)
+        if task is self._other:
+            self._other = None
         pending.request = None  # its record bytes are not needed any more
         self._flush()
         self._start_more()
@@ -270,6 +280,10 @@ class Connection(asyncio.BufferedProtocol):
             and self._bytes < settings.connection_bytes
             and gateway.held_bytes < settings.request_bytes
         )
+
+
+def _is_produce(request: Request | None) -> bool:
+    return request is not None and request.api.key is ApiKey.PRODUCE
 
 
 def _peer_name(transport: asyncio.Transport) -> str:

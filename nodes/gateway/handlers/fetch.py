@@ -8,7 +8,7 @@ from typing import Any
 from nodes import ops
 from nodes.gateway.errors import kafka_code, read_failure
 from nodes.gateway.handlers.cluster import NO_THROTTLE
-from nodes.gateway.routing import checked, scatter
+from nodes.gateway.routing import checked, learn, scatter, split
 from nodes.gateway.session import Exchange
 from nodes.kafka import ErrorCode
 from nodes.mesh import MeshError, OpCode
@@ -60,8 +60,11 @@ async def _poll(exchange: Exchange, items: list[ops.FetchPartition]) -> list[ops
     """Results as soon as there are min_bytes or an error, or at the end of max_wait."""
     body, loop = exchange.request.body, asyncio.get_running_loop()
     deadline = loop.time() + max(0.0, body.max_wait.total_seconds())
-    leaders = {exchange.topics.leader(item.topic, item.topic_id, item.partition) for item in items}
-    look = _Look(exchange, items, several=len(leaders) > 1)
+    by_broker, unknown = split(exchange, items)
+    if unknown:
+        await learn(exchange, [items[position] for position in unknown])
+        by_broker, _ = split(exchange, items)
+    look = _Look(exchange, items, several=len(by_broker) > 1)
     # With several brokers none can wait for the sum of their bytes: the first look does not wait, and later ones end
     # with the first byte at any of them.
     wait = 0.0 if look.several else exchange.settings.poll_slice

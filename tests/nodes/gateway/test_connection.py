@@ -85,6 +85,20 @@ def test_acks_0_has_no_answer_bytes(client: Client) -> None:
     assert decode(produce_request(topic, 0, b""), 9, data).responses[0].partition_responses[0].base_offset == 1
 
 
+def test_acks_0_records_are_kept_when_their_client_goes_at_once(gateway: Cluster) -> None:
+    with Client(gateway.port) as client:
+        topic = create(client)
+        with Client(gateway.port) as going:
+            for _ in range(50):
+                going.send(produce_request(topic, 0, batch(bytes(20_000)), acks=0), 9)
+            going.send(MetadataRequest(topics=[]), 5)
+            going.send(produce_request(topic, 0, batch(b"last"), acks=0), 9)
+        deadline = time.monotonic() + 20
+        while (found := client.call(fetch(topic, {0: 50}), 11).responses[0].partitions[0]).error_code:
+            assert time.monotonic() < deadline
+        assert bytes(found.records).endswith(batch(b"last")[8:])
+
+
 def test_acks_0_that_fails_closes_the_connection(client: Client) -> None:
     client.send(produce_request("no-such-topic", 0, batch(b"a"), acks=0), 9)
     assert client.is_closed()
@@ -216,6 +230,21 @@ def test_fuzzed_frames_leave_the_gateway_whole(gateway: Cluster) -> None:
     send_fuzzed(gateway.port, rng, topic, FUZZED_FRAMES // 3)
     before = process.memory_info().rss
     send_fuzzed(gateway.port, rng, topic, FUZZED_FRAMES)
+    assert is_alive(gateway), f"seed {seed}"
+    assert process.memory_info().rss - before < 10_000_000, f"seed {seed}"
+    assert "Traceback" not in gateway.gateway_log(), f"seed {seed}"
+
+
+@pytest.mark.soak
+@pytest.mark.timeout(7200)
+def test_a_million_fuzzed_frames_leave_the_gateway_whole(gateway: Cluster) -> None:
+    seed = random.randrange(2**32)
+    process = psutil.Process(gateway.gateway.process.pid)
+    with Client(gateway.port) as client:
+        topic = create(client)
+    send_fuzzed(gateway.port, random.Random(seed), topic, FUZZED_FRAMES)
+    before = process.memory_info().rss
+    send_fuzzed(gateway.port, random.Random(seed), topic, 1_000_000)
     assert is_alive(gateway), f"seed {seed}"
     assert process.memory_info().rss - before < 10_000_000, f"seed {seed}"
     assert "Traceback" not in gateway.gateway_log(), f"seed {seed}"

@@ -17,6 +17,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--brokers", type=int, default=1, metavar="N", help="how many brokers (1)")
     parser.add_argument("--port", type=int, default=DEFAULT_PORT, help="for Kafka clients (9092); 0 for a free one")
     parser.add_argument("--data", metavar="DIR", help="keeps the data; a temporary folder if not given")
+    parser.add_argument("--trace-ratio", type=float, default=1.0, help="the share of requests that are traced; 0: off")
     parser.add_argument("--json", action="store_true", help="say what runs as one line of JSON")
 
 
@@ -38,7 +39,7 @@ def run(arguments: argparse.Namespace) -> int:
 
 
 def _run(arguments: argparse.Namespace, ends: "queue.SimpleQueue[Node | None]") -> int:
-    lab = Lab(arguments.brokers, arguments.data, arguments.port, on_crash=ends.put)
+    lab = Lab(arguments.brokers, arguments.data, arguments.port, trace_ratio=arguments.trace_ratio, on_crash=ends.put)
     with lab:
         _say(lab, as_json=arguments.json)
         crashed = ends.get()
@@ -52,8 +53,9 @@ def _say(lab: Lab, *, as_json: bool) -> None:
     if as_json:
         sys.stdout.write(json.dumps(facts) + "\n")
     else:
-        sys.stdout.write(f"bootstrap {lab.bootstrap}\ndata      {lab.data}\n")
+        sys.stdout.write(f"bootstrap {lab.bootstrap}\ntraces    {lab.traces_url or 'off'}\ndata      {lab.data}\n")
         for node in lab.nodes.values():
-            sys.stdout.write(f"{node.name:<9} pid {node.pid}, mesh {', '.join(node.mesh)}, log {node.log}\n")
+            mesh = f", mesh {', '.join(node.mesh)}" if node.mesh else ""
+            sys.stdout.write(f"{node.name:<9} pid {node.pid}{mesh}, log {node.log}\n")
         sys.stdout.write("Ctrl-C ends all of it.\n")
     sys.stdout.flush()

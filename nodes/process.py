@@ -18,11 +18,14 @@ from pathlib import Path
 from typing import Any, NoReturn
 
 from nodes.mesh import IdentityError, ListenError, run_node, stop_event
+from traces.errors import ConfigurationError
+from traces.wiring import configure
 
 EXIT_CANNOT_START = 2
 EXIT_STUCK = 3
 # After the control pipe ended: longer than any clean stop, shorter than a person waits for leftovers to go.
 STUCK_SECONDS = 4.5
+_ENDPOINT_VARIABLES = ("OTEL_EXPORTER_OTLP_ENDPOINT", "OTEL_EXPORTER_OTLP_TRACES_ENDPOINT")
 _LOG_FORMAT = "%(asctime)s %(levelname)s %(name)s: %(message)s"
 
 log = logging.getLogger(__name__)
@@ -56,6 +59,8 @@ def parser(program: str, description: str) -> argparse.ArgumentParser:
     flags.add_argument("--log", type=Path, help="the file that log lines go to; stderr if not given")
     flags.add_argument("--log-level", default="INFO", choices=["DEBUG", "INFO", "WARNING", "ERROR"])
     flags.add_argument("--control-pipe", action="store_true", help="end when stdin ends")
+    flags.add_argument("--traces", metavar="URL", help="where spans go; without it, and without OTEL_*, none are made")
+    flags.add_argument("--trace-ratio", type=float, default=1.0, help="the share of requests that are traced (1.0)")
     return flags
 
 
@@ -111,6 +116,16 @@ def set_up_logging(settings: argparse.Namespace) -> None:
         raise ProgramError(f"the log file {settings.log} cannot be written to: {error.strerror or error}") from error
 
 
+def set_up_traces(settings: argparse.Namespace, service: str) -> None:
+    """Chooses the recorder for the spans that all libraries make through OpenTelemetry's API."""
+    if settings.traces is None and not any(name in os.environ for name in _ENDPOINT_VARIABLES):
+        return
+    try:
+        configure(service, settings.traces, settings.trace_ratio, resource={"rafka.node": settings.name})
+    except ConfigurationError as error:
+        raise ProgramError(str(error)) from error
+
+
 def say_ready(*, name: str, role: str, node_id: str, mesh: list[str], **more: str) -> None:
     """The one line on stdout: the node serves from now on."""
     line = {"name": name, "role": role, "pid": os.getpid(), "node_id": node_id, "mesh": mesh, **more}
@@ -128,6 +143,7 @@ def run_program(
         settings = parse(flags, sys.argv[1:] if arguments is None else arguments)
         make_folder(settings.data)
         set_up_logging(settings)
+        set_up_traces(settings, service=f"rafka-{flags.prog.rpartition('.')[2]}")
         run_node(_main(settings, main))
     except (ProgramError, IdentityError, ListenError) as error:
         _give_up(flags.prog, str(error))

@@ -111,6 +111,13 @@ def wait_unlocked(file: Path, seconds: float = LEFTOVER_SECONDS) -> None:
                 return
 
 
+def free_port() -> int:
+    """A TCP port that is free now, so that others can be told before its owner runs."""
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        return int(probe.getsockname()[1])
+
+
 def free_mesh_ports() -> list[str]:
     """Addresses that a node can have, as host:port, so that its peers can be told before it runs."""
     found = []

@@ -11,7 +11,8 @@ from types import MappingProxyType, TracebackType
 from rafka_lab.errors import LabError
 from rafka_lab.folder import DataFolder, wait_unlocked
 from rafka_lab.node import Node, State, crash_report
-from rafka_lab.plan import GATEWAY, Plan
+from rafka_lab.plan import COLLECTOR, GATEWAY, Plan
+from rafka_lab.tools import LabTools
 
 MAX_BROKERS = 64  # each is a process; a laptop has had enough long before
 _HIGHEST_PORT = 65535
@@ -22,11 +23,12 @@ _running: "weakref.WeakSet[Lab]" = weakref.WeakSet()
 _starting = threading.RLock()
 
 
-class Lab:
+class Lab(LabTools):
     """A cluster. `with Lab() as lab:`, or `start()` and `stop()`; clients connect to `lab.bootstrap`.
 
     `data=None` is a temporary folder that goes with `stop()`; `port=0` is a free port, kept until `stop()`.
     `advertise` is the host:port that clients are told, where it is not the one that the gateway listens on.
+    `trace_ratio` is the share of requests that leave a trace; with 0 there is no collector.
     """
 
     def __init__(
@@ -36,6 +38,7 @@ class Lab:
         port: int = 0,
         *,
         advertise: str | None = None,
+        trace_ratio: float = 1.0,
         default_partitions: int = 1,
         segment_bytes: int | None = None,
         retention_interval: float | None = None,
@@ -46,6 +49,8 @@ class Lab:
             raise LabError(f"a lab has 1 to {MAX_BROKERS} brokers, not {brokers}")
         if not 0 <= port <= _HIGHEST_PORT:
             raise LabError(f"port {port} is not one: choose from 1 to {_HIGHEST_PORT}, or 0 for a free one")
+        if not 0 <= trace_ratio <= 1:
+            raise LabError(f"trace_ratio is a share from 0 (off) to 1 (every request), not {trace_ratio}")
         self._port = port
         self._folder = DataFolder(data)
         options = {
@@ -54,7 +59,7 @@ class Lab:
             "--retention-interval": retention_interval,
         }
         given = {flag: str(value) for flag, value in options.items() if value is not None}
-        self._plan = Plan(self._folder, brokers, port, advertise, given)
+        self._plan = Plan(self._folder, brokers, port, advertise, given, trace_ratio)
         self._environment = dict(environment or {})
         self._report_crash = on_crash or _show_crash
         self._nodes: dict[str, Node] = {}
@@ -86,8 +91,15 @@ class Lab:
         return self._plan.listen
 
     @property
+    def traces_url(self) -> str:
+        """The trace store: Jaeger's query API, and its viewer in a browser. Empty if the lab runs without tracing."""
+        if not self.is_running:
+            raise LabError("the lab is not running: start() it first")
+        return self._plan.traces_url
+
+    @property
     def nodes(self) -> Mapping[str, Node]:
-        """The nodes by name: `gateway`, `broker-0`, `broker-1` and so on."""
+        """The processes by name: `gateway`, `broker-0`, `broker-1` and so on, and `collector` for the spans."""
         return MappingProxyType(self._nodes)
 
     @property
@@ -126,7 +138,8 @@ class Lab:
         return {
             "bootstrap": self.bootstrap,
             "data": str(self.data),
-            "nodes": [node.describe() for node in self._nodes.values()],
+            "traces": self.traces_url or None,
+            "nodes": [node.describe() for node in self._nodes.values() if node.name != COLLECTOR],
         }
 
     def _replace_predecessor(self) -> None:
@@ -141,10 +154,12 @@ class Lab:
         plan.prepare()
         self._nodes.clear()
         for index, name in enumerate(plan.brokers):
-            self._nodes[name] = self._node(name, "broker", functools.partial(plan.broker_flags, index))
-        self._nodes[GATEWAY] = self._node(GATEWAY, "gateway", plan.gateway_flags)
+            self._nodes[name] = self._node(name, "broker", "nodes.broker", functools.partial(plan.broker_flags, index))
+        self._nodes[GATEWAY] = self._node(GATEWAY, "gateway", "nodes.gateway", plan.gateway_flags)
+        if plan.traces_url:
+            self._nodes[COLLECTOR] = self._node(COLLECTOR, "collector", "traces", plan.collector_flags)
 
-    def _node(self, name: str, role: str, flags: Callable[[], list[str]]) -> Node:
+    def _node(self, name: str, role: str, module: str, flags: Callable[[], list[str]]) -> Node:
         me = weakref.ref(self)  # a lab that nobody holds any more must end, so its nodes do not hold it
 
         def crashed(node: Node) -> None:
@@ -160,6 +175,7 @@ class Lab:
         return Node(
             name,
             role,
+            module=module,
             arguments=flags,
             log=self._folder.log(name),
             environment=self._environment,
@@ -181,6 +197,8 @@ class Lab:
             gateway.kill()
             gateway.launch()
         gateway.wait_ready()
+        if COLLECTOR in self._nodes:
+            self._nodes[COLLECTOR].wait_ready()
         self._plan.listen = str(gateway.ready["listen"])
 
     def _learn_addresses(self) -> bool:
@@ -208,11 +226,9 @@ def _show_crash(node: Node) -> None:
 
 
 def _end(nodes: dict[str, Node], folder: DataFolder) -> None:
-    """The gateway first, so that requests at work still find their brokers; then all brokers at once."""
-    gateways = [node for node in nodes.values() if node.role == "gateway"]
-    brokers = [node for node in nodes.values() if node.role != "gateway"]
-    for group in (gateways, brokers):
-        alive = [node for node in group if node.is_alive]
+    """The gateway first, so that requests at work still find their brokers; then all brokers at once; spans last."""
+    for role in ("gateway", "broker", "collector"):
+        alive = [node for node in nodes.values() if node.role == role and node.is_alive]
         for node in alive:
             node.ask_to_stop()
         for node in alive:

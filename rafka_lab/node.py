@@ -39,13 +39,14 @@ _ALIVE = frozenset({State.STARTING, State.RUNNING, State.PAUSED})
 
 
 class Node:
-    """A gateway or a broker. `arguments` is asked anew at each start, `on_crash` is called from a thread."""
+    """A gateway, a broker or the collector. `arguments` is asked anew at each start, `on_crash` called from a thread."""
 
     def __init__(
         self,
         name: str,
         role: str,
         *,
+        module: str,
         arguments: Callable[[], list[str]],
         log: Path,
         environment: Mapping[str, str],
@@ -59,6 +60,7 @@ class Node:
         self.pid: int | None = None
         self.exit_code: int | None = None
         self.ready: dict[str, object] = {}
+        self._module = module
         self._arguments = arguments
         self._environment = dict(environment)
         self._on_crash = on_crash
@@ -145,7 +147,7 @@ class Node:
         with self.log.open("ab") as log:
             self._log_start = log.tell()
             process = subprocess.Popen(
-                [sys.executable, "-m", f"nodes.{self.role}", "--control-pipe", *self._arguments()],
+                [sys.executable, "-m", self._module, "--control-pipe", *self._arguments()],
                 stdin=subprocess.PIPE,  # its end, which comes with ours, ends the node
                 stdout=subprocess.PIPE,
                 stderr=log,
@@ -249,7 +251,7 @@ class Node:
         """The sentence with which a program says why it cannot start, or its last line."""
         lines = self._new_lines().splitlines()
         last = lines[-1] if lines else f"it ended with code {self.exit_code} and said nothing"
-        _, separator, sentence = last.partition(f"nodes.{self.role}: ")
+        _, separator, sentence = last.partition(f"{self._module}: ")
         return f"{self.name} did not start: {sentence if separator else last}"
 
 

@@ -4,16 +4,23 @@ from collections.abc import Mapping
 
 from nodes.mesh.identity import load_or_create_key, load_ports, save_ports
 from nodes.mesh.quic import join_address, node_id_of
-from rafka_lab.folder import DataFolder, free_mesh_ports
+from rafka_lab.folder import DataFolder, free_mesh_ports, free_port
 
 GATEWAY = "gateway"
+COLLECTOR = "collector"
 
 
 class Plan:
     """Identities, addresses and flags of one cluster. `addresses` are those of brokers, as the gateway is told them."""
 
     def __init__(
-        self, folder: DataFolder, brokers: int, port: int, advertise: str | None, broker_options: Mapping[str, str]
+        self,
+        folder: DataFolder,
+        brokers: int,
+        port: int,
+        advertise: str | None,
+        broker_options: Mapping[str, str],
+        trace_ratio: float,
     ) -> None:
         self._folder = folder
         self._port = port
@@ -22,10 +29,13 @@ class Plan:
         self.brokers = [f"broker-{index}" for index in range(brokers)]
         self.addresses: dict[str, list[str]] = {}
         self.listen = ""  # where the gateway listens, once it does
+        self.traces_url = ""  # where spans go and are looked at; empty without tracing
+        self._trace_ratio = trace_ratio
 
     def prepare(self) -> None:
         """Makes what is missing in the nodes' folders. Ports of an earlier start are kept."""
         self.listen = ""
+        self.traces_url = f"http://127.0.0.1:{free_port()}" if self._trace_ratio > 0 else ""
         self._identity(GATEWAY)
         for name in self.brokers:
             self._identity(name)
@@ -38,7 +48,15 @@ class Plan:
     def broker_flags(self, index: int) -> list[str]:
         name = self.brokers[index]
         flags = ["--name", name, "--data", str(self._folder.node(name)), "--allow", self._identity(GATEWAY)]
-        return [*flags, "--index", str(index), "--brokers", str(len(self.brokers)), *self._broker_options]
+        return [
+            *flags,
+            "--index",
+            str(index),
+            "--brokers",
+            str(len(self.brokers)),
+            *self._broker_options,
+            *self._traces(),
+        ]
 
     def gateway_flags(self) -> list[str]:
         flags = ["--name", GATEWAY, "--data", str(self._folder.node(GATEWAY))]
@@ -47,7 +65,15 @@ class Plan:
             flags += ["--advertise", self._advertise]
         for index, name in enumerate(self.brokers):
             flags += ["--broker", f"{index}={self._identity(name)}@{','.join(self.addresses[name])}"]
-        return flags
+        return flags + self._traces()
+
+    def collector_flags(self) -> list[str]:
+        folder = self._folder.node(COLLECTOR)
+        folder.mkdir(exist_ok=True)
+        return ["--port", self.traces_url.rpartition(":")[2], "--store", str(folder / "traces.sqlite")]
+
+    def _traces(self) -> list[str]:
+        return ["--traces", self.traces_url, "--trace-ratio", str(self._trace_ratio)] if self.traces_url else []
 
     def _identity(self, name: str) -> str:
         return node_id_of(load_or_create_key(self._folder.node(name)))

@@ -112,6 +112,11 @@ class Bare:
         self._number = 0
         self._tasks = [asyncio.create_task(self._write()), asyncio.create_task(self._read())]
 
+    async def close(self) -> None:
+        for task in self._tasks:
+            task.cancel()
+        await asyncio.gather(*self._tasks, return_exceptions=True)
+
     def call(self) -> asyncio.Future[bytes]:
         self._number += 1
         self._queue.append(BARE_HEAD.pack(len(SMALL), self._number) + SMALL)
@@ -195,6 +200,7 @@ async def bare() -> tuple[float, float, float]:
             await asyncio.sleep(0)
         await sink.finish()
         await sink.read(3)
+        await stream.close()
         return calls, at(times, 0.5), sent / 1e6 / (time.perf_counter() - started)
     finally:
         await endpoint.close()

@@ -24,3 +24,15 @@ class NodeStartError(LabError):
 
 class NodeStateError(LabError):
     """The node is not in a state in which it could do that."""
+
+
+class UnknownTopicError(LabError):
+    """The cluster has no such topic or partition."""
+
+
+class NoTracesError(LabError):
+    """Nothing collects traces here, or the trace is not there."""
+
+
+class ExperimentError(LabError):
+    """An experiment cannot be run or compared as asked."""

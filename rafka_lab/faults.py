@@ -1,0 +1,144 @@
+"""`lab.faults`: what goes wrong with real machines, done to a lab's nodes; each fault is kept for the timeline.
+
+A full disk is a limit on the size of the files that the broker's process may write (RLIMIT_FSIZE, set from outside
+with prlimit): the kernel then refuses to write further, as a disk without room does.
+"""
+
+import os
+import resource
+import sys
+import time
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from rafka_lab.errors import LabError
+from rafka_lab.node import Node, State
+
+if TYPE_CHECKING:
+    import pandas as pd  # type: ignore[import-untyped]
+
+DEFAULT_NODE = "broker-0"
+# Behind the file header, so that the damage is in an entry.
+_FILE_HEADER = 64
+
+
+class Faults:
+    """Faults of the nodes of one lab. A node is named, such as `gateway` or `broker-0`."""
+
+    def __init__(self, nodes: Mapping[str, Node], log_folder: Callable[[str], Path]) -> None:
+        self._nodes = nodes
+        self._log_folder = log_folder
+        self._events: list[tuple[float, str, str, str]] = []
+
+    def __repr__(self) -> str:
+        return "<Faults: kill, pause, resume, stop, restart, full_disk, free_disk, torn_tail, flip_bit; timeline()>"
+
+    def kill(self, node: str = DEFAULT_NODE) -> Node:
+        """kill -9."""
+        found = self._node(node)
+        self._note(node, "kill", "SIGKILL")
+        return found.kill()
+
+    def pause(self, node: str = DEFAULT_NODE) -> Node:
+        """Freezes the process, as a machine that hangs; `resume` lets it go on."""
+        found = self._node(node)
+        self._note(node, "pause", "SIGSTOP")
+        return found.pause()
+
+    def resume(self, node: str = DEFAULT_NODE) -> Node:
+        found = self._node(node)
+        self._note(node, "resume", "SIGCONT")
+        return found.resume()
+
+    def stop(self, node: str = DEFAULT_NODE) -> Node:
+        """A clean stop."""
+        found = self._node(node)
+        self._note(node, "stop", "SIGTERM")
+        return found.stop()
+
+    def restart(self, node: str = DEFAULT_NODE) -> Node:
+        """Starts the node, after a clean stop if it runs. The time it took is in the timeline."""
+        found = self._node(node)
+        begun = time.monotonic()
+        found.stop().start()
+        self._note(node, "restart", f"served again after {time.monotonic() - begun:.2f} s")
+        return found
+
+    def full_disk(self, node: str = DEFAULT_NODE, room: int = 0) -> None:
+        """From now on the node's log files cannot grow by more than `room` bytes; `free_disk` ends it."""
+        found = self._running(node, "have a full disk")
+        largest = max((path.stat().st_size for path in self._log_folder(node).glob("*.*")), default=0)
+        self._limit(found, largest + room)
+        self._note(node, "full disk", f"room for {room} more bytes")
+
+    def free_disk(self, node: str = DEFAULT_NODE) -> None:
+        """There is room again."""
+        self._limit(self._running(node, "have room"), resource.RLIM_INFINITY)
+        self._note(node, "disk has room", "")
+
+    def torn_tail(self, node: str = DEFAULT_NODE, drop: int = 10) -> Path:
+        """Cuts the last `drop` bytes off the newest log file of a node that does not run: an unfinished write."""
+        path = self._damaged(node)
+        size = path.stat().st_size
+        if not 0 < drop < size - _FILE_HEADER:
+            raise LabError(f"{path.name} has {size} bytes: drop between 1 and {size - _FILE_HEADER - 1}, not {drop}")
+        os.truncate(path, size - drop)
+        self._note(node, "torn tail", f"{drop} bytes cut off {path.name}")
+        return path
+
+    def flip_bit(self, node: str = DEFAULT_NODE, position: int | None = None, bit: int = 0) -> Path:
+        """Flips one bit of the newest log file of a node that does not run; in its middle unless told where."""
+        path = self._damaged(node)
+        size = path.stat().st_size
+        at = (size // 2) if position is None else position
+        if not 0 <= at < size or not 0 <= bit <= 7:
+            raise LabError(f"{path.name} has bytes 0 to {size - 1} with bits 0 to 7; there is no {at}, bit {bit}")
+        with path.open("r+b") as file:
+            file.seek(at)
+            byte = file.read(1)[0]
+            file.seek(at)
+            file.write(bytes([byte ^ 1 << bit]))
+        self._note(node, "flipped bit", f"bit {bit} of byte {at} of {path.name}")
+        return path
+
+    def timeline(self) -> "pd.DataFrame":
+        """What was done, and when."""
+        import pandas as pd
+
+        frame = pd.DataFrame(self._events, columns=["time", "node", "fault", "detail"])
+        frame["time"] = pd.to_datetime(frame["time"], unit="s", utc=True)
+        return frame
+
+    def _note(self, node: str, fault: str, detail: str) -> None:
+        self._events.append((time.time(), node, fault, detail))
+
+    def _node(self, name: str) -> Node:
+        found = self._nodes.get(name)
+        if found is None:
+            there = f"there are {', '.join(self._nodes)}" if self._nodes else "the lab is not running: start() it first"
+            raise LabError(f"there is no node {name!r}: {there}")
+        return found
+
+    def _running(self, name: str, what: str) -> Node:
+        found = self._node(name)
+        if found.state is not State.RUNNING:
+            raise LabError(f"{name} is {found.state}: only a node that is running can {what}")
+        return found
+
+    def _damaged(self, name: str) -> Path:
+        found = self._node(name)
+        if found.role != "broker":
+            raise LabError(f"{name} has no log: damage a broker's")
+        if found.is_alive:
+            raise LabError(f"{name} is {found.state}, and would not notice: kill or stop it first")
+        return max(self._log_folder(name).glob("*.log"))
+
+    def _limit(self, node: Node, size: int) -> None:
+        if not hasattr(resource, "prlimit"):
+            raise LabError(
+                f"this needs prlimit, which {sys.platform} does not have: put the data on a small disk instead"
+            )
+        assert node.pid is not None
+        _, hard = resource.prlimit(node.pid, resource.RLIMIT_FSIZE)
+        resource.prlimit(node.pid, resource.RLIMIT_FSIZE, (size, hard))

@@ -1,0 +1,125 @@
+"""Charts of a lab's figures, with altair: per-hop latency, waterfall, throughput, timeline of faults, experiments."""
+
+from typing import TYPE_CHECKING, Any, TypeAlias
+
+from rafka_lab.errors import LabError
+
+if TYPE_CHECKING:
+    import altair as alt
+    import pandas as pd  # type: ignore[import-untyped]
+
+    from rafka_lab.experiment import Results
+    from traces.model import Trace
+
+    Chart: TypeAlias = alt.Chart | alt.LayerChart | alt.FacetChart
+
+WIDTH = 640
+_ROW_HEIGHT = 26
+_HEIGHT = 240
+
+
+def hops(spans: "pd.DataFrame") -> "Chart":
+    """Milliseconds of each hop over many traces: median and the middle half. `spans` is `lab.traces.frame()`."""
+    import altair as alt
+
+    order = spans.sort_values("depth")["name"].drop_duplicates().tolist()
+    y = alt.Y("name:N", sort=order, title=None)
+    base = alt.Chart(_plain(spans, ["name", "service", "duration_ms"]), title="Latency per hop")
+    bars = base.mark_bar(height=10, opacity=0.45).encode(
+        y=y, x=alt.X("q1(duration_ms):Q", title="milliseconds"), x2="q3(duration_ms):Q", color=alt.Color("service:N")
+    )
+    ticks = base.mark_tick(thickness=3, size=18).encode(
+        y=y, x="median(duration_ms):Q", color="service:N", tooltip=["name", "median(duration_ms)", "count()"]
+    )
+    return alt.layer(bars, ticks).properties(width=WIDTH, height=_ROW_HEIGHT * len(order))
+
+
+def waterfall(trace: "Trace") -> "Chart":
+    """One trace: when each span began and how long it took."""
+    import altair as alt
+
+    frame = trace.to_dataframe()
+    frame["label"] = [f"{'   ' * depth}{name}" for depth, name in zip(frame["depth"], frame["name"], strict=True)]
+    frame["end_ms"] = frame["offset_ms"] + frame["duration_ms"]
+    data = _plain(frame, ["label", "service", "offset_ms", "end_ms", "duration_ms"])
+    chart: Chart = (
+        alt.Chart(data, title=f"{trace.root.name}: {trace.duration_ms:.3f} ms")
+        .mark_bar(height=14, cornerRadius=2)
+        .encode(
+            y=alt.Y("label:N", sort=None, title=None),
+            x=alt.X("offset_ms:Q", title="milliseconds"),
+            x2="end_ms:Q",
+            color="service:N",
+            tooltip=["label", "service", "duration_ms"],
+        )
+        .properties(width=WIDTH, height=_ROW_HEIGHT * len(frame))
+    )
+    return chart
+
+
+def throughput(timeline: "pd.DataFrame", faults: "pd.DataFrame | None" = None) -> "Chart":
+    """Acknowledged records a second over time, with a line for each fault. From `Ledger.timeline()`."""
+    import altair as alt
+
+    if timeline.empty:
+        raise LabError("nothing was acknowledged, so there is nothing to draw")
+    line = (
+        alt.Chart(timeline, title="Acknowledged records a second")
+        .mark_area(opacity=0.5, line=True, interpolate="step-after")
+        .encode(x=alt.X("time:T", title=None), y=alt.Y("records_per_s:Q", title="records/s"))
+    )
+    if faults is None or faults.empty:
+        return alt.layer(line).properties(width=WIDTH, height=_HEIGHT)
+    return alt.layer(line, *_fault_marks(faults)).properties(width=WIDTH, height=_HEIGHT)
+
+
+def fault_timeline(faults: "pd.DataFrame") -> "Chart":
+    """What was done to which node. From `lab.faults.timeline()`."""
+    import altair as alt
+
+    if faults.empty:
+        raise LabError("no fault was made yet: see lab.faults")
+    base = alt.Chart(faults, title="Faults").encode(
+        x=alt.X("time:T", title=None), y=alt.Y("node:N", title=None), tooltip=["time:T", "node", "fault", "detail"]
+    )
+    points = base.mark_point(filled=True, size=90).encode(color="fault:N")
+    return alt.layer(points).properties(width=WIDTH, height=_ROW_HEIGHT * max(2, faults["node"].nunique()))
+
+
+def experiment(results: "Results", metric: str, x: str, color: str | None = None) -> "Chart":
+    """A metric over one parameter: means, 95 % intervals, and every run as a dot."""
+    import altair as alt
+
+    summary = results.summary()
+    chosen = summary[summary["metric"] == metric]
+    if chosen.empty:
+        raise LabError(f"there is no metric {metric!r}: use one of {', '.join(results.metrics)}")
+    hue: dict[str, Any] = {"color": alt.Color(f"{color}:N")} if color else {}
+    shift: dict[str, Any] = {"xOffset": f"{color}:N"} if color else {}
+    axis = alt.X(f"{x}:O", title=x)
+    dots = alt.Chart(results.runs).mark_circle(opacity=0.35).encode(x=axis, y=alt.Y(f"{metric}:Q"), **hue, **shift)
+    means = (
+        alt.Chart(chosen)
+        .mark_point(filled=True, size=70)
+        .encode(x=axis, y=alt.Y("mean:Q", title=metric), **hue, **shift)
+    )
+    layers = [dots, means]
+    if (chosen["runs"] > 1).all():
+        layers.append(alt.Chart(chosen).mark_rule().encode(x=axis, y="low:Q", y2="high:Q", **hue, **shift))
+    return alt.layer(*layers).properties(width=WIDTH, height=_HEIGHT, title=f"{metric} by {x}")
+
+
+def _fault_marks(faults: "pd.DataFrame") -> "list[Chart]":
+    import altair as alt
+
+    base = alt.Chart(faults).encode(x="time:T")
+    rules = base.mark_rule(strokeDash=[4, 3], color="#cf222e").encode(tooltip=["time:T", "node", "fault", "detail"])
+    labels = base.mark_text(align="left", dx=4, dy=-8, baseline="top", color="#cf222e").encode(
+        text="fault:N", y=alt.value(10)
+    )
+    return [rules, labels]
+
+
+def _plain(frame: "pd.DataFrame", columns: list[str]) -> "pd.DataFrame":
+    """Only what is drawn: attributes with dots in their names confuse a chart, and make it large."""
+    return frame[columns]

@@ -3,6 +3,8 @@
 import argparse
 import asyncio
 import logging
+import sys
+from collections.abc import Sequence
 from dataclasses import replace
 
 from nodes.broker.broker import Broker, data_folder
@@ -10,7 +12,7 @@ from nodes.broker.errors import SettingsError
 from nodes.broker.handlers import register
 from nodes.broker.settings import BrokerSettings
 from nodes.mesh import Mesh
-from nodes.process import ProgramError, Stop, parser, say_ready
+from nodes.process import ProgramError, Stop, parser, run_program, say_ready
 from wal.errors import WalError
 from wal.log import SingleWal
 from wal.settings import WalSettings
@@ -94,3 +96,12 @@ async def _end(mesh: Mesh, broker: Broker) -> None:
     await mesh.close()
     broker.close()
     log.info("stopped")
+
+
+def run(arguments: Sequence[str] | None = None) -> None:
+    """The whole program. A log that fails later is a sentence and an exit code of its own."""
+    try:
+        run_program(flags(), main, arguments)
+    except LogFailedError as error:
+        sys.stderr.write(f"nodes.broker: the log failed, so the broker ended: {error}\n")
+        sys.exit(EXIT_LOG_FAILED)

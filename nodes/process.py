@@ -10,6 +10,7 @@ import gc
 import json
 import logging
 import os
+import resource
 import sys
 import threading
 import time
@@ -26,6 +27,8 @@ EXIT_STUCK = 3
 # After the control pipe ended: longer than any clean stop, shorter than a person waits for leftovers to go.
 STUCK_SECONDS = 4.5
 _ENDPOINT_VARIABLES = ("OTEL_EXPORTER_OTLP_ENDPOINT", "OTEL_EXPORTER_OTLP_TRACES_ENDPOINT")
+# More than the connections that a gateway takes.
+FILES = 65_536
 _LOG_FORMAT = "%(asctime)s %(levelname)s %(name)s: %(message)s"
 
 log = logging.getLogger(__name__)
@@ -126,6 +129,14 @@ def set_up_traces(settings: argparse.Namespace, service: str) -> None:
         raise ProgramError(str(error)) from error
 
 
+def raise_file_limit() -> None:
+    """Connections and log files are descriptors, and shells often allow 1024; a process may raise that itself."""
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    wanted = FILES if hard == resource.RLIM_INFINITY else min(FILES, hard)
+    if soft != resource.RLIM_INFINITY and soft < wanted:
+        resource.setrlimit(resource.RLIMIT_NOFILE, (wanted, hard))
+
+
 def say_ready(*, name: str, role: str, node_id: str, mesh: list[str], **more: str) -> None:
     """The one line on stdout: the node serves from now on."""
     line = {"name": name, "role": role, "pid": os.getpid(), "node_id": node_id, "mesh": mesh, **more}
@@ -143,6 +154,7 @@ def run_program(
         settings = parse(flags, sys.argv[1:] if arguments is None else arguments)
         make_folder(settings.data)
         set_up_logging(settings)
+        raise_file_limit()
         set_up_traces(settings, service=f"rafka-{flags.prog.rpartition('.')[2]}")
         run_node(_main(settings, main))
     except (ProgramError, IdentityError, ListenError) as error:

@@ -10,6 +10,7 @@ from nodes.process import ProgramError, Stop, parser, run_program, say_ready
 
 # Brokers are started first and answer within milliseconds; a gateway that starts without them serves all the same.
 BROKER_WAIT = 2.0
+WILDCARDS = ("0.0.0.0", "::")
 
 
 def flags() -> argparse.ArgumentParser:
@@ -52,6 +53,10 @@ def brokers(texts: list[str]) -> dict[int, tuple[str, list[str]]]:
 async def main(settings: argparse.Namespace, stop: Stop) -> None:
     host, port = address(settings.listen, "--listen")
     advertised = Advertised(*address(settings.advertise, "--advertise")) if settings.advertise else None
+    if advertised is None and host in WILDCARDS:
+        raise ProgramError(
+            f"--listen {settings.listen} is no address to connect to; name one with --advertise HOST:PORT"
+        )
     known = brokers(settings.broker)
     listener = bind(host, port)  # first of all: a taken port is then said at once
     mesh = Mesh(settings.data, role="gateway")

@@ -35,7 +35,7 @@ class Gateway:
         self.counters: Counter[str] = Counter()
         self.held_bytes = 0  # of requests that are not answered
         self.unread_bytes = 0  # of answers that clients do not read
-        self.is_stopping = False
+        self._stopping = asyncio.Event()
         self._connections: set[Connection] = set()
         self._server: asyncio.Server | None = None
         self._advertised = Advertised("", 0)
@@ -55,7 +55,7 @@ class Gateway:
 
     async def stop(self) -> None:
         """Accepts no more, waits a while for requests at work, then closes every connection."""
-        self.is_stopping = True
+        self._stopping.set()
         if self._server is not None:
             self._server.close()
         for connection in self._connections:
@@ -88,8 +88,14 @@ class Gateway:
         self.counters["connections_opened"] += 1
         return self.counters["connections_opened"]
 
+    @property
+    def is_stopping(self) -> bool:
+        return self._stopping.is_set()
+
     def connected(self, connection: Connection) -> None:
         self._connections.add(connection)
+        if len(self._connections) > self.settings.connections:
+            connection.abort(f"{self.settings.connections} connections are open, and no more are taken")
 
     def disconnected(self, connection: Connection) -> None:
         self._connections.discard(connection)
@@ -98,7 +104,9 @@ class Gateway:
         settings = self.settings
         room = max(settings.smallest_fetch, (settings.unread_bytes_of_all - self.unread_bytes) // 2)
         fetch_bytes = min(settings.fetch_bytes, room)
-        return Exchange(request, session, self.brokers, self.topics, settings, self._advertised, fetch_bytes)
+        return Exchange(
+            request, session, self.brokers, self.topics, settings, self._advertised, self._stopping, fetch_bytes
+        )
 
     async def _sweep(self) -> None:
         """Closes connections that hold something and do nothing with it."""

@@ -45,5 +45,6 @@ class Exchange:
     topics: Topics
     settings: Settings
     advertised: Advertised
+    stopping: asyncio.Event
     fetch_bytes: int = 0
     trace: SpanContext = INVALID_SPAN_CONTEXT

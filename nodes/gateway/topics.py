@@ -9,6 +9,8 @@ import asyncio
 import logging
 from collections.abc import Iterable
 
+from opentelemetry.trace import INVALID_SPAN_CONTEXT, SpanContext
+
 from nodes import ops
 from nodes.gateway.brokers import CONTROLLER, Brokers
 from nodes.gateway.settings import Settings
@@ -41,12 +43,19 @@ class Topics:
         return None if topic is None else topic.name
 
     async def metadata(
-        self, names: list[str] | None, ids: list[bytes] | None, *, create: bool = False
+        self,
+        names: list[str] | None,
+        ids: list[bytes] | None,
+        *,
+        create: bool = False,
+        trace: SpanContext = INVALID_SPAN_CONTEXT,
     ) -> ops.MetadataAnswer:
         """The controller's answer, which the cache and the other brokers then follow. Raises `MeshError`."""
         question = ops.Metadata(names, ids, create)
         timeout = self._settings.answer_time
-        answer = await self._brokers.controller_call(OpCode.METADATA, question, ops.MetadataAnswer, timeout=timeout)
+        answer = await self._brokers.controller_call(
+            OpCode.METADATA, question, ops.MetadataAnswer, timeout=timeout, trace=trace
+        )
         self.cluster_id = answer.cluster_id
         for item in answer.topics:
             if item.topic is None:

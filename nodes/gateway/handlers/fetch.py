@@ -73,7 +73,8 @@ async def _poll(exchange: Exchange, items: list[ops.FetchPartition]) -> list[ops
         wait = min(wait, left)
         results = await look.take(wait)
         size = sum(len(result.records) for result in results)
-        if size >= body.min_bytes or left <= wait or any(result.error for result in results):
+        enough = size >= body.min_bytes or left <= wait or any(result.error for result in results)
+        if enough or exchange.stopping.is_set():
             return results
         if look.several and size:
             # Some bytes, but fewer than wanted: the brokers would answer at once, so it is the gateway that waits.

@@ -50,7 +50,7 @@ def _asked_for(exchange: Exchange) -> tuple[list[str] | None, list[bytes] | None
 async def _all_topics(exchange: Exchange) -> list[ops.MetadataTopic]:
     await exchange.brokers.wait_for_controller(exchange.settings.controller_wait)
     try:
-        return (await exchange.topics.metadata(None, None)).topics
+        return (await exchange.topics.metadata(None, None, trace=exchange.trace)).topics
     except MeshError as error:
         # An empty list would say that there are no topics; all clients connect again and ask once more.
         raise CloseConnectionError(f"all topics were asked for and the controller cannot be: {error}") from error
@@ -66,9 +66,9 @@ async def _topics(exchange: Exchange, names: list[str], ids: list[bytes]) -> lis
     try:
         found: list[ops.MetadataTopic] = []
         if names:
-            found += (await exchange.topics.metadata(names, None, create=create)).topics
+            found += (await exchange.topics.metadata(names, None, create=create, trace=exchange.trace)).topics
         if ids:
-            found += (await exchange.topics.metadata(None, ids)).topics
+            found += (await exchange.topics.metadata(None, ids, trace=exchange.trace)).topics
         return found
     except MeshError as error:
         code = read_failure(error, ErrorCode.leader_not_available)

@@ -180,6 +180,29 @@ def test_half_requests_of_all_together_are_bounded(tmp_path: Path) -> None:
     run(body, tmp_path, settings=settings)
 
 
+def test_connections_over_the_limit_are_closed_at_once(tmp_path: Path) -> None:
+    async def body(all_nodes: Nodes) -> None:
+        async with all_nodes.client() as first, all_nodes.client() as second:
+            with contextlib.suppress(ConnectionError):
+                assert await second.reader.read() == b""
+            assert await first.call(ApiVersionsRequest(client_software_name="a", client_software_version="1"), 3)
+
+    run(body, tmp_path, settings=Settings(connections=1))
+
+
+def test_a_stop_ends_long_polls_within_a_slice(tmp_path: Path) -> None:
+    async def body(all_nodes: Nodes) -> None:
+        all_nodes.brokers[0].make("t", 1, {})
+        async with all_nodes.client() as client:
+            waiting = asyncio.create_task(client.call(fetch("t", 60_000), 9))
+            await becomes(lambda: "fetch 1000" in all_nodes.brokers[0].calls)
+            stop = asyncio.create_task(all_nodes.gateway.stop())
+            assert await asyncio.wait_for(waiting, 10)
+            await stop
+
+    run(body, tmp_path)
+
+
 def test_other_brokers_are_told_all_topics_when_they_come_up_and_new_ones_later(tmp_path: Path) -> None:
     async def body(all_nodes: Nodes) -> None:
         follower = all_nodes.brokers[1]

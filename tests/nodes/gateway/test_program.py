@@ -57,6 +57,7 @@ def test_a_folder_that_cannot_be_written_is_one_sentence_and_code_2(tmp_path: Pa
         (["--broker", "1=" + "0" * 64 + "@127.0.0.1:1"], "--broker 0 is missing"),
         (["--broker", NOWHERE, "--broker", NOWHERE], "given twice"),
         (["--broker", NOWHERE, "--listen", "9092"], "--listen must be HOST:PORT"),
+        (["--broker", NOWHERE, "--listen", "0.0.0.0:0"], "name one with --advertise"),
         (["--broker", NOWHERE, "--advertise", "host"], "--advertise must be HOST:PORT"),
     ],
 )

@@ -33,7 +33,7 @@ def of(root: Node, children: Callable[[Node], Sequence[Node]]) -> list[tuple[Nod
         span, start, moment, left = waiting.pop()
         child = _next_ended(left, start, moment)
         if child is None:
-            if moment > start or span is root:
+            if moment > start:
                 path.append((span, moment - start))
             continue
         began, ended = max(child.start_ns, start), min(child.end_ns, moment)
@@ -43,7 +43,7 @@ def of(root: Node, children: Callable[[Node], Sequence[Node]]) -> list[tuple[Nod
         waiting.append((span, start, began, left))
         waiting.append((child, began, ended, last_first(child)))
     path.reverse()
-    return path
+    return path or [(root, 0)]
 
 
 def _next_ended(left: Iterator[Node], start: int, moment: int) -> Node | None:

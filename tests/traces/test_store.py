@@ -194,6 +194,24 @@ def test_more_than_may_wait_is_refused_and_not_lost_silently(tmp_path: Path) -> 
     store.close()
 
 
+def test_a_full_disk_is_said_nothing_is_half_stored_and_it_goes_on_when_there_is_room(
+    store: Store, reader: Reader
+) -> None:
+    add(store, new_span())
+    # SQLite's own limit gives the same error as a disk without room.
+    pages = store._connection.execute("PRAGMA page_count").fetchone()[0]
+    store._connection.execute(f"PRAGMA max_page_count={pages}")
+    spans = [tagged("payload", "x" * 5000) for _ in range(20)]
+    with pytest.raises(StoreError, match="full"):
+        add(store, *spans, service="refused")
+    assert (store.stats()["spans"], store.stats()["received"], store.stats()["pending"]) == (1, 1, 0)
+    assert reader.services() == ["sample"]
+    store._connection.execute("PRAGMA max_page_count=1000000")
+    add(store, *spans, service="taken")
+    assert store.stats()["spans"] == 21
+    assert found(reader, service="taken", limit=100) == {span.trace_id for span in spans}
+
+
 def test_what_was_stored_is_there_after_a_restart(tmp_path: Path) -> None:
     store = Store(tmp_path / "traces.db")
     span = tagged("k", 1)

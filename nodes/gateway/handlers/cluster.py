@@ -13,7 +13,7 @@ NOT_ASKED = -(2**31)
 _BROKER_ENDPOINTS = 1
 _GROUP, _TRANSACTION = 0, 1
 # create, alter, describe, cluster action, describe configs, alter configs, idempotent write
-_CLUSTER_OPERATIONS = sum(1 << number for number in (5, 7, 8, 9, 10, 11, 12))
+CLUSTER_OPERATIONS = sum(1 << number for number in (5, 7, 8, 9, 10, 11, 12))
 
 
 async def api_versions(exchange: Exchange) -> Any:
@@ -62,17 +62,19 @@ async def describe_cluster(exchange: Exchange) -> Any:
         cluster_id=cluster_id or "",
         controller_id=NODE_ID,
         brokers=(broker,) if error is ErrorCode.none else (),
-        cluster_authorized_operations=_CLUSTER_OPERATIONS if asked else NOT_ASKED,
+        cluster_authorized_operations=CLUSTER_OPERATIONS if asked else NOT_ASKED,
     )
 
 
 async def find_coordinator(exchange: Exchange) -> Any:
-    """The gateway coordinates groups. Transactions are not served: an error that no client tries again."""
+    """The gateway coordinates groups. Transactions are not served, and "not authorized" is the one error that all
+    clients take as final: on others librdkafka asks again until the application's time is over."""
     request, build = exchange.request, exchange.request.build
     key_type = getattr(request.body, "key_type", _GROUP)
     error, message = ErrorCode.none, None
     if key_type != _GROUP:
-        error = ErrorCode.unsupported_version if key_type == _TRANSACTION else ErrorCode.invalid_request
+        final = key_type == _TRANSACTION
+        error = ErrorCode.transactional_id_authorization_failed if final else ErrorCode.invalid_request
         message = f"coordinators of type {key_type} are not served, only those of groups (0)"
     found = error is ErrorCode.none
     where: dict[str, Any] = {

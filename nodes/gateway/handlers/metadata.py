@@ -5,14 +5,13 @@ from typing import Any
 
 from nodes import ops
 from nodes.gateway.errors import CloseConnectionError, kafka_code, read_failure
-from nodes.gateway.handlers.cluster import NO_THROTTLE, NOT_ASKED, known_cluster_id
+from nodes.gateway.handlers.cluster import CLUSTER_OPERATIONS, NO_THROTTLE, NOT_ASKED, known_cluster_id
 from nodes.gateway.session import NODE_ID, Exchange
 from nodes.kafka import ErrorCode
 from nodes.mesh import MeshError
 
 # read, write, create, delete, alter, describe, describe configs, alter configs
 _TOPIC_OPERATIONS = sum(1 << number for number in (3, 4, 5, 6, 7, 8, 10, 11))
-_CLUSTER_OPERATIONS = sum(1 << number for number in (5, 7, 8, 9, 10, 11, 12))
 # Below this version a client cannot say that a topic must not be created.
 _CREATE_FLAG_FROM = 4
 
@@ -32,7 +31,7 @@ async def metadata(exchange: Exchange) -> Any:
         cluster_id=await known_cluster_id(exchange),
         controller_id=NODE_ID,
         topics=tuple(_topic(exchange, item) for item in topics),
-        cluster_authorized_operations=_CLUSTER_OPERATIONS if asked else NOT_ASKED,
+        cluster_authorized_operations=CLUSTER_OPERATIONS if asked else NOT_ASKED,
         error_code=ErrorCode.none,
     )
 

@@ -15,7 +15,7 @@ _NONE = -1
 async def init_producer_id(exchange: Exchange) -> Any:
     body = exchange.request.body
     if body.transactional_id is not None:
-        return _response(exchange, ErrorCode.unsupported_version, _NONE, _NONE)
+        return _response(exchange, ErrorCode.transactional_id_authorization_failed, _NONE, _NONE)
     payload = ops.InitProducerId(getattr(body, "producer_id", _NONE), getattr(body, "producer_epoch", _NONE))
     timeout = exchange.settings.answer_time
     try:

@@ -71,6 +71,15 @@ def test_kcat_with_idempotence_and_from_an_offset(kcat: Callable[..., str], topi
     assert kcat("-Q", "-t", f"{topic}:0:-1").split() == [topic, "[0]", "offset", "100"]
 
 
+def test_a_transactional_producer_is_told_at_once(program: Callable[[str], str], gateway: Cluster, topic: str) -> None:
+    command = [program("kcat"), "-b", gateway.bootstrap, "-P", "-t", topic, "-X", "transactional.id=x"]
+    started = time.monotonic()
+    done = subprocess.run(command, input="a", capture_output=True, text=True, timeout=30)
+    assert done.returncode != 0
+    assert "Transactional" in done.stderr
+    assert time.monotonic() - started < 4  # kcat itself gives up after 5
+
+
 def test_an_idle_consumer_polls_about_twice_a_second(kcat: Callable[..., str], gateway: Cluster, topic: str) -> None:
     with pytest.raises(subprocess.TimeoutExpired) as caught:
         subprocess.run(

@@ -27,7 +27,7 @@ from kafka_wire import Client, batch, create, produce_request
 
 from nodes.kafka import APIS, ApiKey
 
-UNKNOWN_TOPIC, UNKNOWN_ID, UNSUPPORTED = 3, 100, 35
+UNKNOWN_TOPIC, UNKNOWN_ID, NOT_FOR_TRANSACTIONS = 3, 100, 53
 
 
 def versions(key: ApiKey, first: int | None = None) -> Any:
@@ -226,7 +226,7 @@ def test_find_coordinator_names_the_gateway(client: Client, gateway: Cluster, ve
     assert version < 4 or [item.key for item in found] == ["g", "h"]
     if version >= 1:
         response = client.call(FindCoordinatorRequest(key="x", key_type=1, coordinator_keys=["x"]), version)
-        assert (response.coordinators[0] if version >= 4 else response).error_code == UNSUPPORTED
+        assert (response.coordinators[0] if version >= 4 else response).error_code == NOT_FOR_TRANSACTIONS
 
 
 def new_topic(name: str, **fields: Any) -> Any:
@@ -349,7 +349,9 @@ def test_init_producer_id(client: Client, version: int) -> None:
     second = client.call(InitProducerIdRequest(transactional_id=None, **fields), version)
     assert (first.error_code, first.producer_epoch) == (0, 0)
     assert second.producer_id > first.producer_id > 0
-    assert client.call(InitProducerIdRequest(transactional_id="x", **fields), version).error_code == UNSUPPORTED
+    assert (
+        client.call(InitProducerIdRequest(transactional_id="x", **fields), version).error_code == NOT_FOR_TRANSACTIONS
+    )
 
 
 @versions(ApiKey.OFFSET_FOR_LEADER_EPOCH, first=2)

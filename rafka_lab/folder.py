@@ -1,5 +1,6 @@
 """A lab's data folder: made, locked for one process, and told apart from the folder of another cluster."""
 
+import errno
 import fcntl
 import json
 import os
@@ -9,12 +10,14 @@ import tempfile
 import time
 from pathlib import Path
 
-from rafka_lab.errors import DataFolderError
+from rafka_lab.errors import DataFolderError, LabError
 
 LOCK_FILE = "lab.lock"
 CLUSTER_FILE = "lab.json"
 # Nodes whose lab was killed end by themselves, within 5 s; the next lab waits for them.
 LEFTOVER_SECONDS = 8.0
+# The same for the gateway's port, which is free as soon as the gateway has closed its listener.
+PORT_SECONDS = 2.0
 _POLL_SECONDS = 0.02
 
 
@@ -116,6 +119,25 @@ def free_port() -> int:
     with socket.socket() as probe:
         probe.bind(("127.0.0.1", 0))
         return int(probe.getsockname()[1])
+
+
+def wait_port_free(port: int, seconds: float = PORT_SECONDS) -> None:
+    """Returns when the gateway can have the port. Raises in one sentence if another program keeps it."""
+    end = time.monotonic() + seconds
+    while True:
+        with socket.socket() as probe:
+            probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+            try:
+                probe.bind(("127.0.0.1", port))
+            except OSError as error:
+                if error.errno != errno.EADDRINUSE or time.monotonic() > end:
+                    reason = "taken by another program" if error.errno == errno.EADDRINUSE else str(error.strerror)
+                    raise LabError(
+                        f"port {port} of 127.0.0.1 is {reason}: choose another one, or 0 for any that is free"
+                    ) from error
+            else:
+                return
+        time.sleep(_POLL_SECONDS)
 
 
 def free_mesh_ports() -> list[str]:

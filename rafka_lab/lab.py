@@ -9,7 +9,7 @@ from pathlib import Path
 from types import MappingProxyType, TracebackType
 
 from rafka_lab.errors import LabError
-from rafka_lab.folder import DataFolder, wait_unlocked
+from rafka_lab.folder import DataFolder, wait_port_free, wait_unlocked
 from rafka_lab.node import Node, State, crash_report
 from rafka_lab.plan import COLLECTOR, GATEWAY, Plan
 from rafka_lab.tools import LabTools
@@ -188,6 +188,7 @@ class Lab(LabTools):
     def _launch(self) -> None:
         for name in self._plan.brokers:
             wait_unlocked(self._folder.node(name) / _WAL_LOCK)
+        wait_port_free(self._port)
         for node in self._nodes.values():
             node.launch()
         for name in self._plan.brokers:

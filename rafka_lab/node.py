@@ -1,5 +1,6 @@
 """One node of a lab: a subprocess with a control pipe, its log file, and what a person does to it."""
 
+import contextlib
 import json
 import os
 import signal
@@ -118,6 +119,7 @@ class Node:
         if self.state is not State.PAUSED:
             self._require(State.RUNNING, "pause")
             self._signal(signal.SIGSTOP, State.PAUSED)
+            self._wait_frozen()
         return self
 
     def resume(self) -> "Node":
@@ -201,6 +203,12 @@ class Node:
                 return
             self.state = state
             process.send_signal(number)
+
+    def _wait_frozen(self) -> None:
+        """The signal takes a moment; a person who looks next must find the process frozen."""
+        assert self.pid is not None
+        with contextlib.suppress(ChildProcessError):  # it ended instead
+            os.waitid(os.P_PID, self.pid, os.WSTOPPED | os.WEXITED | os.WNOWAIT)
 
     def _wait_end(self, timeout: float) -> bool:
         process = self._process

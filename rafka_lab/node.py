@@ -40,7 +40,7 @@ _ALIVE = frozenset({State.STARTING, State.RUNNING, State.PAUSED})
 
 
 class Node:
-    """A gateway, a broker or the collector. `arguments` is asked anew at each start, `on_crash` called from a thread."""
+    """One process of the lab. `arguments` is asked anew at each start, `on_crash` is called from a thread."""
 
     def __init__(
         self,

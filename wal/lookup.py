@@ -15,6 +15,8 @@ from wal.index import Rows
 from wal.state import Key
 
 BYTES_PER_ENTRY = 16
+# Rows are sorted and copied this many at a time, since a whole index of copies would take more than all lookups.
+_CHUNK_ROWS = 65_536
 
 
 class PartitionRows:
@@ -75,7 +77,8 @@ class Lookup:
     def of(cls, rows: Rows) -> "Lookup":
         """From the rows of an index."""
         lookup = cls()
-        lookup.extend(rows)
+        for start in range(0, len(rows), _CHUNK_ROWS):
+            lookup.extend(rows[start : start + _CHUNK_ROWS])
         return lookup
 
     def extend(self, rows: Rows) -> None:

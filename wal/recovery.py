@@ -154,14 +154,14 @@ class _Recovery:
 
     def _rebuild(self) -> Rows:
         self._report.rebuilt_indexes.append(self._file.number)
-        packed: list[bytes] = []
+        packed = bytearray()  # not a list: a million small objects would take more memory than their rows
         try:
             for entry, _ in self._file.scan(FILE_HEADER_SIZE, self._file.size()):
-                packed.append(pack_row(entry))
+                packed += pack_row(entry)
         except BadEntryError as error:
             if not packed:  # the first checkpoint was synced before the file got its name
                 raise self._refuse(error, "the segment's first entry is gone") from None
-        return np.frombuffer(b"".join(packed), ROW_DTYPE)
+        return np.frombuffer(packed, ROW_DTYPE)
 
     def _last_checkpoint(self, rows: Rows) -> tuple[int, Checkpoint]:
         """The last checkpoint that is whole and agrees with the index rows before it."""
@@ -192,7 +192,7 @@ class _Recovery:
         size = self._file.size()
         position = int(rows[at]["position"])
         start = self._scan_start(rows, at, checkpoint, size)
-        packed: list[bytes] = []
+        packed = bytearray()
         sealed: SegmentSealed | None = None
         self._report.scanned_bytes += size - start
         for entry, body in self._file.scan(start, size):
@@ -200,12 +200,14 @@ class _Recovery:
                 continue
             if entry.position > position:
                 self._apply(state, entry, body)
-            packed.append(pack_row(entry))
+            packed += pack_row(entry)
             if entry.kind == Kind.SEGMENT_SEALED:
                 sealed = decode_body(SegmentSealed, body)
                 state.segments[self._file.number] = SegmentRecord(self._file.number, entry.end, entry.position)
-        self._report.clean = checkpoint.clean and len(packed) == 1 and not self._report.truncated_bytes
-        return np.concatenate([rows[:at], np.frombuffer(b"".join(packed), ROW_DTYPE)]), sealed
+        self._report.clean = checkpoint.clean and len(packed) == ROW_SIZE and not self._report.truncated_bytes
+        if rows[at:].tobytes() == packed:
+            return rows, sealed  # as a rule the index has them all, and there is nothing to copy
+        return np.concatenate([rows[:at], np.frombuffer(packed, ROW_DTYPE)]), sealed
 
     def _apply(self, state: LogState, entry: EntryHeader, body: memoryview) -> None:
         try:
@@ -260,7 +262,8 @@ class _Recovery:
         )
 
     def _finish(self, rows: Rows, state: LogState, sealed: SegmentSealed | None) -> Recovered:
-        segments = Segments(self._settings.lookup_cache_bytes, lambda segment: rebuild_index(self._disk, segment))
+        disk = self._disk  # not self, which holds on to the rows
+        segments = Segments(self._settings.lookup_cache_bytes, lambda segment: rebuild_index(disk, segment))
         self._open_sealed(segments, state)
         # A killed predecessor's last entries may not be on the disk yet. If they went away in a power loss, the log
         # would still need the segments that are removed next, and miss the end of a segment that another one follows.

@@ -52,7 +52,7 @@ class Syncer:
                 self._wanted = max(self._wanted, sequence)
                 if callback is not None:
                     self._waiting.append((sequence, callback))
-                self._changed.notify_all()
+                self._changed.notify()
                 return
         if callback is not None:
             callback(self._outcome(sequence))
@@ -64,31 +64,36 @@ class Syncer:
 
     def wait(self, sequence: int, timeout: float | None = None) -> bool:
         """Blocks until all up to `sequence` is durable; raises if that cannot happen any more."""
-        with self._changed:
-            self._wanted = max(self._wanted, sequence)
-            self._changed.notify_all()
-            done = self._changed.wait_for(
-                lambda: self._durable >= sequence or self.failure is not None or self._closing, timeout
-            )
-        error = self._outcome(sequence) if done else None
-        if error is not None:
-            raise error
-        return done
+        # A lock of its own for each who waits: a shared condition would wake all of them at every change.
+        over = threading.Lock()
+        over.acquire()
+        outcome: WalError | None = None
+
+        def tell(error: WalError | None) -> None:
+            nonlocal outcome
+            outcome = error
+            over.release()
+
+        self.request(sequence, tell)
+        if not over.acquire(timeout=-1 if timeout is None else timeout):
+            return False
+        if outcome is not None:
+            raise outcome
+        return True
 
     def tick_soon(self) -> None:
         """Asks for one call of `tick` after the interval."""
         with self._changed:
             self._ticking = True
-            self._changed.notify_all()
+            self._changed.notify()
 
     def mark_durable(self, sequence: int) -> None:
         """Somebody else synced (a segment roll)."""
         with self._changed:
             self._durable = max(self._durable, sequence)
             ready = self._take_ready()
-            self._changed.notify_all()
         for callback in ready:
-            callback(None)
+            _tell(callback, None)
 
     def fail(self, error: WalError) -> None:
         """No further sync will succeed: tells all who wait, and all who ask later."""
@@ -96,20 +101,19 @@ class Syncer:
             if self.failure is None:
                 self.failure = error
             waiting, self._waiting = list(self._waiting), deque()
-            self._changed.notify_all()
-        for _, callback in waiting:
-            callback(self.failure)
+        for sequence, callback in waiting:
+            _tell(callback, self._outcome(sequence))
 
     def close(self) -> None:
         """Ends the thread. What still waits is told that the log is closed."""
         with self._changed:
             self._closing = True
             waiting, self._waiting = list(self._waiting), deque()
-            self._changed.notify_all()
+            self._changed.notify()
         if threading.current_thread() is not self._thread:
             self._thread.join()
         for sequence, callback in waiting:
-            callback(self._outcome(sequence))
+            _tell(callback, self._outcome(sequence))
 
     def _take_ready(self) -> list[Callback]:
         ready = []
@@ -139,3 +143,11 @@ class Syncer:
 
     def _busy(self) -> bool:
         return self._closing or (self._wanted > self._durable and self.failure is None)
+
+
+def _tell(callback: Callback, outcome: WalError | None) -> None:
+    """One callback that fails must not keep the acks from all the others."""
+    try:
+        callback(outcome)
+    except Exception:
+        log.exception("a callback of a sync failed")

@@ -151,6 +151,16 @@ class Kafka:
         ]
         return pd.DataFrame(rows, columns=["topic", "partitions", "records", "leaders"])
 
+    def watermarks(self, topic: str, partition: int) -> tuple[int, int]:
+        """The first offset that a partition holds, and the one that comes next."""
+        from confluent_kafka import Consumer
+
+        consumer = Consumer(self.config(_CONSUMER))
+        try:
+            return self._ranges(consumer, topic, [partition], "beginning")[partition]
+        finally:
+            consumer.close()
+
     def create_topic(self, topic: str, partitions: int = 1, config: Mapping[str, str] | None = None) -> None:
         """Makes a topic; one that is there already is an error."""
         from confluent_kafka import KafkaException

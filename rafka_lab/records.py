@@ -13,11 +13,11 @@ class Columns:
     """Grows by whole lists of messages: a list a column is several times as fast as a row a record."""
 
     def __init__(self) -> None:
-        self.partition: list[int] = []
-        self.offset: list[int] = []
-        self.timestamp: list[int] = []
-        self.key: list[bytes | None] = []
-        self.value: list[bytes | None] = []
+        self.partition: list[Any] = []
+        self.offset: list[Any] = []
+        self.timestamp: list[Any] = []
+        self.key: list[Any] = []
+        self.value: list[Any] = []
         self.headers: list[Any] = []
 
     def __len__(self) -> int:
@@ -25,9 +25,9 @@ class Columns:
 
     def add(self, messages: "list[Message]") -> None:
         self.partition += [message.partition() for message in messages]
-        self.offset += [message.offset() for message in messages]  # type: ignore[misc]
+        self.offset += [message.offset() for message in messages]
         self.timestamp += [message.timestamp()[1] for message in messages]
-        self.key += [message.key() for message in messages]  # type: ignore[misc]
+        self.key += [message.key() for message in messages]
         self.value += [message.value() for message in messages]
         self.headers += [message.headers() or [] for message in messages]
 

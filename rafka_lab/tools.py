@@ -3,12 +3,13 @@
 `Lab` inherits from it. Everything is imported when it is first used, so that a lab starts in no more time.
 """
 
+import weakref
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable, Mapping
 from datetime import datetime
 from functools import cached_property
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, ParamSpec, TypeVar
 
 from rafka_lab.errors import LabError
 from rafka_lab.node import Node
@@ -20,12 +21,16 @@ if TYPE_CHECKING:
     from rafka_lab.client import Kafka
     from rafka_lab.experiment import Results
     from rafka_lab.faults import Faults
+    from rafka_lab.frames import Frame
     from rafka_lab.rates import Rates
     from rafka_lab.traces_view import Traces
     from rafka_lab.wal_frames import WalFrames
 
 # Where a broker's log is within its folder.
 _LOG_FOLDER = "data"
+
+P = ParamSpec("P")
+R = TypeVar("R")
 
 
 class LabTools(ABC):
@@ -58,7 +63,7 @@ class LabTools(ABC):
         from rafka_lab.client import Kafka
 
         if self._kafka is None or self._kafka.bootstrap != self.bootstrap:
-            self._kafka = Kafka(self.bootstrap, trace_ids=self._trace_ids)
+            self._kafka = Kafka(self.bootstrap, trace_ids=_weakly(self._trace_ids))
         return self._kafka
 
     _kafka: "Kafka | None" = None
@@ -120,14 +125,20 @@ class LabTools(ABC):
         """Kill, pause, damage and fill up."""
         from rafka_lab.faults import Faults
 
-        return Faults(self.nodes, self._log_folder)
+        return Faults(self.nodes, _weakly(self._log_folder))
 
     @cached_property
     def rates(self) -> "Rates":
         """What each node does per second; asked again, since the last time."""
         from rafka_lab.rates import Rates
 
-        return Rates(self.nodes, self._log_folder)
+        return Rates(self.nodes, _weakly(self._log_folder))
+
+    def jaeger(self) -> "Frame":
+        """The trace viewer, or the real Jaeger's own page where `JAEGER_URL` names one, inside the notebook."""
+        from rafka_lab.frames import jaeger_frame
+
+        return jaeger_frame(self.traces)
 
     def experiment(
         self,
@@ -153,3 +164,16 @@ class LabTools(ABC):
 
     def _trace_ids(self, topic: str, frame: "pd.DataFrame") -> "pd.Series | None":
         return self.wal.trace_ids(topic, frame)
+
+
+def _weakly(method: Callable[P, R]) -> Callable[P, R]:
+    """The method without its lab: what a lab holds must not hold the lab, or it would not end with its variable."""
+    reference = weakref.WeakMethod(method)
+
+    def call(*arguments: P.args, **named: P.kwargs) -> R:
+        found = reference()
+        if found is None:
+            raise LabError("the lab is gone: start a new one")
+        return found(*arguments, **named)
+
+    return call

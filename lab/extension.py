@@ -1,0 +1,78 @@
+"""What `%load_ext lab` does: `%kcat`, live panels where a lab is shown, charts without a network, short errors."""
+
+from typing import TYPE_CHECKING, Any
+
+from lab.magics import KcatMagics, forget_shown_labs
+from rafka_lab.errors import RafkaLabError
+from rafka_lab.tools import LabTools
+from rafka_lab.wal_frames import WalFrames
+from traces.model import Trace
+
+if TYPE_CHECKING:
+    from IPython.core.interactiveshell import InteractiveShell
+
+
+def load(shell: "InteractiveShell") -> None:
+    """Loads everything into a shell; a second time does nothing new."""
+    if "kcat" in shell.magics_manager.magics["line"]:
+        return
+    shell.register_magics(KcatMagics)
+    assert shell.display_formatter is not None
+    shown = shell.display_formatter.mimebundle_formatter
+    shown.for_type(LabTools, _show_lab)
+    shown.for_type(Trace, _show_trace)
+    shown.for_type(WalFrames, _show_wal)
+    shell.events.register("post_run_cell", lambda *_: forget_shown_labs(shell))
+    shell.set_custom_exc((RafkaLabError,), _show_error)  # type: ignore[no-untyped-call]
+    _charts()
+
+
+def _show_lab(lab: LabTools, include: Any = None, exclude: Any = None) -> Any:
+    if not lab.is_running:
+        return {"text/plain": repr(lab), "text/html": lab._repr_html_()}
+    from lab.widgets.cluster_panel import ClusterPanel
+
+    return ClusterPanel(lab)._repr_mimebundle_()
+
+
+def _show_trace(trace: Trace, include: Any = None, exclude: Any = None) -> Any:
+    from lab.widgets.trace_viewer import TraceViewer
+
+    return TraceViewer([trace])._repr_mimebundle_()
+
+
+def _show_wal(wal: WalFrames, include: Any = None, exclude: Any = None) -> Any:
+    from lab.widgets.wal_map import WalMap
+
+    return WalMap(wal)._repr_mimebundle_()
+
+
+def _show_error(
+    shell: "InteractiveShell", kind: type[BaseException], error: BaseException, where: Any, **_: Any
+) -> Any:
+    """The library's errors are sentences for a person: the line that failed and the sentence, without our frames."""
+    shown = shell.InteractiveTB.structured_traceback(kind, error, _first_frame(where))
+    shell._showtraceback(kind, error, shown)
+    return shown
+
+
+def _first_frame(where: Any) -> Any:
+    """The notebook's own frames only."""
+    from types import TracebackType
+
+    frames = []
+    while where is not None:
+        frames.append(where)
+        where = where.tb_next
+    own = [frame for frame in frames if frame.tb_frame.f_code.co_filename.startswith(("<ipython", "/tmp/ipykernel"))]
+    found = None
+    for frame in reversed(own):
+        found = TracebackType(found, frame.tb_frame, frame.tb_lasti, frame.tb_lineno)
+    return found
+
+
+def _charts() -> None:
+    """JupyterLab draws charts itself; altair's own default loads a script from the network."""
+    import altair
+
+    altair.renderers.enable("mimetype")

@@ -4,6 +4,7 @@ the exporting thread (`exporter.py`). Never raises into the caller.
 A span is its own record: `end()` puts it on the exporter's queue as it is, and it is encoded there.
 """
 
+import os
 import time
 import traceback
 from collections.abc import Iterator, Mapping, Sequence
@@ -40,7 +41,11 @@ _KNOWS_REMOTE, _REMOTE = 0x100, 0x200
 # OTLP numbers kinds from 1 (internal), the API from 0.
 _OTLP_KIND = {kind: kind.value + 1 for kind in SpanKind}
 _RATIO_BITS = 64
-_random_bits = Random().getrandbits
+_random = Random()
+_random_bits = _random.getrandbits
+# A forked child would go on with its parent's numbers, and make the same ids.
+if hasattr(os, "register_at_fork"):
+    os.register_at_fork(after_in_child=_random.seed)
 _time_ns = time.time_ns
 
 

@@ -57,6 +57,7 @@ class Connection(asyncio.BufferedProtocol):
         self._backlog: deque[Pending] = deque()
         self._tasks: set[asyncio.Task[None]] = set()
         self._other: asyncio.Task[None] | None = None  # the one request at work that is no produce
+        self._flush_is_due = False
         self._bytes = 0
         self._unread = 0  # bytes that the client does not read
         self._unread_since: float | None = None
@@ -152,6 +153,7 @@ class Connection(asyncio.BufferedProtocol):
         log.info("connection %d of %s is closed: %s", self.session.id, self.session.peer, reason)
         self._gateway.counters["connections_closed"] += 1
         self._drop_backlog()
+        self._flush()
         self._transport.close()
 
     def abort(self, reason: str) -> None:
@@ -234,29 +236,34 @@ class Connection(asyncio.BufferedProtocol):
         if task is self._other:
             self._other = None
         pending.request = None  # its record bytes are not needed any more
-        self._flush()
+        if not self._flush_is_due:
+            # Answers that are done in the same turn of the event loop then go out in one write.
+            self._flush_is_due = True
+            self._loop.call_soon(self._flush)
         self._start_more()
 
     def _flush(self) -> None:
         """Writes the answers that are next in order."""
+        self._flush_is_due = False
         unanswered = self._unanswered
+        parts: list[Buffer] = []
         while unanswered and unanswered[0].answer is not None:
             pending = unanswered.popleft()
-            if self._transport is None:
-                continue
-            self._bytes -= pending.size
-            self._gateway.held_bytes -= pending.size
-            self._write(pending.answer or [])
+            parts += pending.answer or ()
+            if self._transport is not None:
+                self._bytes -= pending.size
+                self._gateway.held_bytes -= pending.size
+        self._write(parts)
         self._watch_reading()
 
-    def _write(self, answer: list[Buffer]) -> None:
-        if self._transport is None or self._transport.is_closing() or not answer:
+    def _write(self, parts: list[Buffer]) -> None:
+        if self._transport is None or self._transport.is_closing() or not parts:
             return
-        self._gateway.counters["bytes_sent"] += sum(map(len, answer))
-        if len(answer) == 1:
-            self._transport.write(answer[0])
+        self._gateway.counters["bytes_sent"] += sum(map(len, parts))
+        if len(parts) == 1:
+            self._transport.write(parts[0])
         else:
-            self._transport.writelines(answer)
+            self._transport.writelines(parts)
 
     def _watch_reading(self) -> None:
         """Stops or resumes reading from the client, as the limits say."""

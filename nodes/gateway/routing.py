@@ -107,7 +107,11 @@ async def _round(
         for place, result in zip(places, given, strict=True):
             results[positions[place]] = result
 
-    await asyncio.gather(*(one(index, places) for index, places in by_broker.items()))
+    if len(by_broker) == 1:
+        ((index, places),) = by_broker.items()
+        await one(index, places)
+    else:
+        await asyncio.gather(*(one(index, places) for index, places in by_broker.items()))
     return [positions[place] for places in by_broker.values() for place in places]
 
 

@@ -35,7 +35,7 @@ class Settings:
     sweep_interval: float = 1.0
     # A long poll ends at the broker at most this long after its client went.
     poll_slice: float = 1.0
-    # Between two looks for a min_bytes that only several brokers together can reach.
+    # Between two looks at brokers that do not wait by themselves for as many bytes as the client wants.
     gather_pause: float = 0.02
     # On top of what an op may wait by itself; a broker that needs longer is stuck.
     answer_time: float = 10.0

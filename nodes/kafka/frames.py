@@ -14,8 +14,7 @@ from nodes.kafka.errors import FrameLengthError
 
 # Kafka's own default for socket.request.max.bytes, and the mesh's limit for one body.
 MAX_REQUEST_BYTES = 100 * 1024 * 1024
-# All but Produce are lists of names and numbers. Decoded they take about ten times their bytes, so the limit is lower;
-# 4 MiB is a fetch of more than 100,000 partitions.
+# All but Produce are lists of names and numbers, with a limit of items of its own; 4 MiB leaves 200 bytes for each.
 MAX_CONTROL_REQUEST_BYTES = 4 * 1024 * 1024
 # api_key, api_version and correlation_id.
 MIN_REQUEST_BYTES = 8

@@ -69,15 +69,17 @@ async def _poll(exchange: Exchange, items: list[ops.FetchPartition]) -> list[ops
     # with the first byte at any of them.
     wait = 0.0 if look.several else exchange.settings.poll_slice
     while True:
-        left = max(0.0, deadline - loop.time())
+        started = loop.time()
+        left = max(0.0, deadline - started)
         wait = min(wait, left)
         results = await look.take(wait)
         size = sum(len(result.records) for result in results)
         enough = size >= body.min_bytes or left <= wait or any(result.error for result in results)
-        if enough or exchange.stopping.is_set():
+        if enough or not items or exchange.stopping.is_set():
             return results
-        if look.several and size:
-            # Some bytes, but fewer than wanted: the brokers would answer at once, so it is the gateway that waits.
+        if wait and loop.time() - started < wait:
+            # A broker that did not wait (it has some bytes, but fewer than wanted, or it stops) will not do so the next
+            # time either: then it is the gateway that waits.
             await asyncio.sleep(exchange.settings.gather_pause)
         wait = exchange.settings.poll_slice
 

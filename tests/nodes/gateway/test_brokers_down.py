@@ -13,7 +13,7 @@ from kafka.protocol.admin import CreatePartitionsRequest, DeleteTopicsRequest
 from kafka.protocol.consumer import FetchRequest
 from kafka.protocol.metadata import MetadataRequest
 from kafka.protocol.producer import InitProducerIdRequest
-from kafka_wire import Client, batch, create, produce_request
+from kafka_wire import Client, batch, create, decode, produce_request
 
 NOT_LEADER, TIMED_OUT, LEADER_NOT_AVAILABLE = 6, 7, 5
 
@@ -146,6 +146,23 @@ def test_a_fetch_over_several_brokers_wakes_up_for_any_of_them(three_brokers: Cl
         assert produced(other, topic, 2) == 0
         client.receive()
         assert time.monotonic() - started < 5
+
+
+def test_min_bytes_may_come_from_several_brokers_together(three_brokers: Cluster) -> None:
+    with Client(three_brokers.port) as client, Client(three_brokers.port) as other:
+        topic = create(client, partitions=3)
+        size = len(batch(bytes(1000)))
+        kind = FetchRequest.FetchTopic
+        asked = [kind.FetchPartition(partition=n, fetch_offset=0, partition_max_bytes=100_000) for n in range(3)]
+        settings = {"max_wait_ms": 20_000, "min_bytes": 3 * size, "max_bytes": 100_000}
+        request = FetchRequest(topics=[kind(topic=topic, partitions=asked)], session_id=0, session_epoch=-1, **settings)
+        request.forgotten_topics_data = []
+        client.send(request, 9)
+        for partition in range(3):
+            assert other.call(produce_request(topic, partition, batch(bytes(1000))), 9)
+        _, data = client.receive()
+        (found,) = decode(request, 9, data).responses
+        assert [len(item.records) for item in found.partitions] == [size] * 3
 
 
 def test_the_limit_of_a_fetch_holds_for_all_brokers_together(three_brokers: Cluster) -> None:

@@ -133,6 +133,13 @@ def test_a_fetch_waits_for_data_and_no_longer_than_asked(client: Client, gateway
     assert time.monotonic() - started < 10
 
 
+def test_a_fetch_of_nothing_is_answered_at_once_and_holds_up_nobody(client: Client, gateway: Cluster) -> None:
+    request = fetch("unused", {0: 0}, max_wait_ms=2**31 - 1)
+    request.topics = []
+    assert client.call(request, 11).responses == []
+    assert is_alive(gateway)
+
+
 def test_the_first_batch_is_returned_however_small_the_limit(client: Client) -> None:
     topic = create(client)
     large = batch(bytes(100_000))

@@ -18,8 +18,8 @@ _I64 = struct.Struct(">q")
 _VARINT_BYTES = 5
 _UUID_BYTES = 16
 _NO_UUID = bytes(_UUID_BYTES)
-# Items of all arrays of a request together. An item can be two bytes on the wire; here it takes a hundred bytes, and 10 us
-# to read and answer: without a limit one request could hold up the gateway for seconds. A fetch of all partitions of a
+# Items of all arrays of a request together. An item can be two bytes on the wire; here it takes a hundred, and 10 us to
+# read and answer: without a limit one request could hold up the gateway for seconds. A fetch of all partitions of a
 # large lab has some thousands.
 MAX_ITEMS = 20_000
 

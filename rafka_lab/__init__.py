@@ -3,22 +3,34 @@
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
+    from rafka_lab.client import Kafka
     from rafka_lab.errors import DataFolderError, LabError, NodeStartError, NodeStateError, RafkaLabError
     from rafka_lab.lab import Lab
+    from rafka_lab.ledger import Ledger, kill_under_load
     from rafka_lab.node import Node, State
 
 __all__ = [
     "DataFolderError",
+    "Kafka",
     "Lab",
     "LabError",
+    "Ledger",
     "Node",
     "NodeStartError",
     "NodeStateError",
     "RafkaLabError",
     "State",
+    "kill_under_load",
 ]
 
-_HOMES = {"Lab": "lab", "Node": "node", "State": "node"}
+_HOMES = {
+    "Kafka": "client",
+    "Lab": "lab",
+    "Ledger": "ledger",
+    "Node": "node",
+    "State": "node",
+    "kill_under_load": "ledger",
+}
 
 
 def __getattr__(name: str) -> Any:

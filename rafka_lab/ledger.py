@@ -133,3 +133,22 @@ class Ledger:
             self._failed += 1
         else:
             self._acked.append((time.time(), int(message.value() or b"-1")))
+
+
+def kill_under_load(
+    lab: "LabTools",
+    topic: str,
+    *,
+    acks: str | int = "all",
+    rate: float = 2000,
+    records: int = 1000,
+    node: str = "broker-0",
+) -> Verdict:
+    """kill -9 of a node under load, a restart, some more load, and then the count of what is there."""
+    ledger = Ledger(lab, topic, acks=acks, rate=rate)
+    with ledger:
+        ledger.wait_acked(records)
+        lab.faults.kill(node)
+        lab.faults.restart(node)
+        ledger.wait_acked(records)
+    return ledger.check()

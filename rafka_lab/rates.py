@@ -62,7 +62,7 @@ class Rates:
         before = self._last.get((node.name, node.pid), now)
         self._last[node.name, node.pid] = now
         seconds = now.moment - before.moment or 1.0
-        listen = node.ready.get("listen")
+        listen = node.ready.get("listen") or node.ready.get("traces")
         return NodeRates(
             name=node.name,
             role=node.role,

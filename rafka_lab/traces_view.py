@@ -18,6 +18,8 @@ if TYPE_CHECKING:
 # Spans are sent in groups, about once a second at worst.
 WAIT_SECONDS = 5.0
 _POLL_SECONDS = 0.05
+# Among so many of the newest there is one without an error, or none that matters.
+_LAST_LOOKED_AT = 20
 # `last("produce")`: the span that only such a trace has.
 OPERATIONS = {
     "produce": names.PRODUCE_STORE,
@@ -47,8 +49,8 @@ class Traces:
     def client(self) -> JaegerClient:
         if self.url is None:
             raise NoTracesError(
-                f"nothing collects traces for this lab (lab.traces_url is not set): set {URL_VARIABLE} to the "
-                "address of a Jaeger query API and start the lab again"
+                f"nothing collects traces for this lab: start it with a trace_ratio above 0, or set {URL_VARIABLE} to "
+                "the address of a Jaeger"
             )
         return JaegerClient(self.url)
 
@@ -65,10 +67,21 @@ class Traces:
         """The trace of a record: a row of what `produce`, `fetch` or `wal.frame` gave."""
         return self.get(record["trace_id"], wait)
 
-    def last(self, kind: str = "produce", wait: float = WAIT_SECONDS) -> Trace:
-        """The newest trace of that kind (produce, fetch, metadata and so on)."""
-        found = self._newest(self._operation(kind), wait)
-        return self.get(found.trace_id, wait)
+    def last(self, kind: str = "produce", wait: float = WAIT_SECONDS, *, errors: bool = False) -> Trace:
+        """The newest trace of that kind (produce, fetch, metadata and so on), with `errors` also a failed one.
+
+        A consumer that is closed leaves a fetch that was cut off, which counts as failed.
+        """
+        operation = self._operation(kind)
+        deadline = time.monotonic() + wait
+        while True:
+            found = self._search(operation, {}, None, None, _LAST_LOOKED_AT)
+            for trace in found:
+                if errors or not trace.errors:
+                    return self.get(trace.trace_id, wait)
+            if time.monotonic() > deadline:
+                raise NoTracesError(f"{self.url} has no {kind} trace yet: produce or fetch something first")
+            time.sleep(_POLL_SECONDS)
 
     def find(
         self,
@@ -110,16 +123,6 @@ class Traces:
         if kind not in OPERATIONS:
             raise NoTracesError(f"there is no kind {kind!r} of trace: use one of {', '.join(OPERATIONS)}")
         return OPERATIONS[kind]
-
-    def _newest(self, operation: str, wait: float) -> Trace:
-        deadline = time.monotonic() + wait
-        while True:
-            found = self._search(operation, {}, None, None, 1)
-            if found:
-                return found[0]
-            if time.monotonic() > deadline:
-                raise NoTracesError(f"{self.url} has no trace with a span {operation} yet: produce or fetch something")
-            time.sleep(_POLL_SECONDS)
 
     def _search(
         self, operation: str | None, tags: Mapping[str, Any], min_ms: float | None, max_ms: float | None, limit: int

@@ -1,14 +1,23 @@
-"""The columns of the Spark source, as Arrow types, and those of them that come from an entry's index row alone."""
+"""The columns of the Spark source, as Arrow types, and those of them that come from an entry's index row alone.
+
+Planning a query needs no more than this, so nothing here imports the decoder and its compiler.
+"""
 
 from collections.abc import Callable, Mapping
 
 import numpy as np
 import pyarrow as pa
 
-from wal.arrow_decoder import HEADERS_TYPE, TIMESTAMP_TYPE, timestamps
 from wal.batch import LOG_APPEND_TIME_BIT
 from wal.compression import Codec
 from wal.index import Rows
+from wal.state import Key
+
+# The names and nullability that Spark gives these types.
+HEADER_TYPE = pa.struct([pa.field("key", pa.string()), pa.field("value", pa.binary())])
+HEADERS_TYPE = pa.list_(pa.field("element", HEADER_TYPE))
+TIMESTAMP_TYPE = pa.timestamp("us", tz="UTC")
+MICROSECONDS = 1_000  # in a millisecond, which is what Kafka counts
 
 # As Spark's own Kafka source names them, then what only this log knows.
 RECORD_COLUMNS: dict[str, pa.DataType] = {
@@ -69,6 +78,10 @@ _UUID_LENGTH = 36
 Names = Mapping[bytes, str]  # topic id -> name
 
 
+def arrow_schema(columns: tuple[str, ...]) -> pa.Schema:
+    return pa.schema([pa.field(name, ALL_COLUMNS[name]) for name in columns])
+
+
 def index_column(name: str, rows: Rows, names: Names, segment: int) -> pa.Array:
     """One value an entry. `names` has every topic of the rows."""
     if name in _BUILDERS:
@@ -93,6 +106,27 @@ def topic_codes(rows: Rows) -> tuple[list[bytes], np.ndarray]:
         return [first.tobytes()], np.zeros(len(rows), np.int64)
     words, codes = np.unique(rows["topic"], axis=0, return_inverse=True)
     return [word.tobytes() for word in words], codes.reshape(-1)
+
+
+def first_offsets(rows: Rows, known: Mapping[Key, int]) -> np.ndarray:
+    """The first wanted offset of each row's partition."""
+    firsts = np.zeros(len(rows), np.int64)
+    if not known:
+        return firsts
+    words, codes = topic_codes(rows)
+    numbers = {word: number for number, word in enumerate(words)}
+    for (topic_id, partition), offset in known.items():
+        if topic_id in numbers:
+            firsts[(codes == numbers[topic_id]) & (rows["partition"] == partition)] = offset
+    return firsts
+
+
+def timestamps(milliseconds: np.ndarray) -> pa.Array:
+    """Milliseconds as Arrow's microseconds. Null where that takes more than 64 bits: Spark has no such time."""
+    limit = np.iinfo(np.int64).max // MICROSECONDS
+    beyond = (milliseconds > limit) | (milliseconds < -limit)
+    microseconds = np.where(beyond, 0, milliseconds) * MICROSECONDS
+    return pa.array(microseconds, mask=beyond if beyond.any() else None).view(TIMESTAMP_TYPE)
 
 
 def _codec(rows: Rows) -> pa.Array:

@@ -11,17 +11,12 @@ import numpy as np
 import pyarrow as pa
 
 from wal import arrow_kernel
+from wal.arrow_columns import HEADER_TYPE, HEADERS_TYPE, timestamps
 from wal.arrow_kernel import HEADERS, KEY, MIN_HEADER_BYTES, MIN_RECORD_BYTES, VALUE
 from wal.batch import HEADER_SIZE, LOG_APPEND_TIME_BIT, Buffer
 from wal.compression import Codec, decompress
 from wal.errors import BatchError, CorruptBatchError
 from wal.records import decode_records
-
-# The names and nullability that Spark gives these types.
-HEADER_TYPE = pa.struct([pa.field("key", pa.string()), pa.field("value", pa.binary())])
-HEADERS_TYPE = pa.list_(pa.field("element", HEADER_TYPE))
-TIMESTAMP_TYPE = pa.timestamp("us", tz="UTC")
-MICROSECONDS = 1_000  # in a millisecond, which is what Kafka counts
 
 # The 61 bytes of a batch's header, as `wal.batch` documents them.
 BATCH_HEADER = np.dtype(
@@ -172,14 +167,6 @@ def _arrays(
     if out.want & HEADERS:
         arrays["headers"] = _header_lists(out, batches)
     return arrays
-
-
-def timestamps(milliseconds: np.ndarray) -> pa.Array:
-    """Milliseconds as Arrow's microseconds. Null where that takes more than 64 bits: Spark has no such time."""
-    limit = np.iinfo(np.int64).max // MICROSECONDS
-    beyond = (milliseconds > limit) | (milliseconds < -limit)
-    microseconds = np.where(beyond, 0, milliseconds) * MICROSECONDS
-    return pa.array(microseconds, mask=beyond if beyond.any() else None).view(TIMESTAMP_TYPE)
 
 
 def _binary(rows: int, parts: tuple[np.ndarray, np.ndarray, np.ndarray], nulls: int) -> pa.Array:

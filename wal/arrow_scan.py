@@ -9,9 +9,8 @@ from dataclasses import dataclass, field
 import numpy as np
 import pyarrow as pa
 
-from wal.arrow_columns import ALL_COLUMNS, DECODED_COLUMNS, index_column, topic_codes
+from wal.arrow_columns import DECODED_COLUMNS, MICROSECONDS, arrow_schema, first_offsets, index_column
 from wal.arrow_decoder import (
-    MICROSECONDS,
     BadBatchError,
     Payload,
     decode_payload,
@@ -177,19 +176,6 @@ def _wanted(rows: Rows, arrays: dict[str, pa.Array], request: Request) -> np.nda
     return wanted
 
 
-def first_offsets(rows: Rows, known: Mapping[Key, int]) -> np.ndarray:
-    """The first wanted offset of each row's partition."""
-    firsts = np.zeros(len(rows), np.int64)
-    if not known:
-        return firsts
-    words, codes = topic_codes(rows)
-    numbers = {word: number for number, word in enumerate(words)}
-    for (topic_id, partition), offset in known.items():
-        if topic_id in numbers:
-            firsts[(codes == numbers[topic_id]) & (rows["partition"] == partition)] = offset
-    return firsts
-
-
 def _offsets(rows: Rows) -> pa.Array:
     """Offsets from the index alone: the log takes only batches without gaps."""
     counts = rows["record_count"].astype(np.int64)
@@ -201,7 +187,3 @@ def _offsets(rows: Rows) -> pa.Array:
 def _record_batch(arrays: dict[str, pa.Array], request: Request) -> pa.RecordBatch:
     schema = arrow_schema(request.columns)
     return pa.RecordBatch.from_arrays([arrays[name] for name in request.columns], schema=schema)
-
-
-def arrow_schema(columns: tuple[str, ...]) -> pa.Schema:
-    return pa.schema([pa.field(name, ALL_COLUMNS[name]) for name in columns])

@@ -8,7 +8,7 @@ import sys
 
 from bench.report import Report
 
-SUITES = ("wal", "mesh")
+SUITES = ("wal", "mesh", "traces")
 
 
 def main(names: list[str]) -> int:

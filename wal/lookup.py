@@ -22,7 +22,7 @@ _CHUNK_ROWS = 65_536
 class PartitionRows:
     """The entries of one partition in one segment, in offset order."""
 
-    __slots__ = ("bytes", "lengths", "max_timestamp", "next_offset", "offsets", "positions")
+    __slots__ = ("bytes", "checked", "lengths", "max_timestamp", "next_offset", "offsets", "positions")
 
     def __init__(self) -> None:
         self.offsets = array("q")
@@ -31,6 +31,7 @@ class PartitionRows:
         self.next_offset = 0
         self.bytes = 0
         self.max_timestamp = -1
+        self.checked = range(0)  # rows whose entries were read with a right CRC; one stretch, so it costs nothing
 
     def add(self, entry: EntryHeader) -> None:
         self.offsets.append(entry.base_offset)
@@ -49,6 +50,14 @@ class PartitionRows:
         self.next_offset = int(rows["base_offset"][-1]) + int(rows["record_count"][-1])
         self.bytes += int(rows["length"].sum(dtype=np.int64))
         self.max_timestamp = max(self.max_timestamp, int(rows["max_timestamp"].max()))
+
+    def mark_checked(self, first: int, last: int) -> None:
+        """Rows from `first` to before `last` were read with a right CRC."""
+        known = self.checked
+        if first <= known.stop and known.start <= last and known:
+            self.checked = range(min(first, known.start), max(last, known.stop))
+        else:
+            self.checked = range(first, last)
 
     def find(self, offset: int) -> int:
         """Which entry holds `offset`, or the first one behind it."""

@@ -278,7 +278,12 @@ def _read_rows(
     high_watermark: int,
     at_least_one: bool,
 ) -> list[tuple[EntryHeader, memoryview]]:
-    """The batches of consecutive rows, with as few reads as their places allow."""
+    """The batches of consecutive rows, with as few reads as their places allow.
+
+    The CRC of an entry is checked when this process reads it for the first time: checking it for each of many
+    consumers would cost as much as the reads. That it is the right entry is checked each time, and clients can check
+    the batch's own CRC.
+    """
     found: list[tuple[EntryHeader, memoryview]] = []
     last = _last_row(rows, first, max_bytes, high_watermark, at_least_one)
     at = first
@@ -295,11 +300,14 @@ def _read_rows(
             stop += 1
         chunk = memoryview(os.pread(file.fd, end - start, start))
         for number in range(at, stop):
-            position = rows.positions[number]
-            entry = chunk[position - start : position - start + rows.lengths[number]]
-            file.check(entry, position, rows.lengths[number])
-            found.append((_check_row(file, entry, key, rows.offsets[number]), entry[HEADER_SIZE:]))
+            position, length = rows.positions[number], rows.lengths[number]
+            entry = chunk[position - start : position - start + length]
+            if number not in rows.checked or len(entry) != length:
+                file.check(entry, position, length)
+            found.append((_check_row(file, entry, key, rows, number), entry[HEADER_SIZE:]))
         at = stop
+    if found:
+        rows.mark_checked(first, last)
     return found
 
 
@@ -315,14 +323,17 @@ def _last_row(rows: PartitionRows, first: int, max_bytes: int, high_watermark: i
     return last
 
 
-def _check_row(file: SegmentFile, entry: memoryview, key: Key, base_offset: int) -> EntryHeader:
+def _check_row(file: SegmentFile, entry: memoryview, key: Key, rows: PartitionRows, number: int) -> EntryHeader:
     """A valid entry that is not the one the index promised would be served to the wrong reader."""
     header = unpack_header(entry)
-    if header.base_offset != base_offset or (header.topic_id, header.partition) != key:
+    position = rows.positions[number]
+    if header.length != rows.lengths[number] or header.position != position:
+        file.check(entry, position, rows.lengths[number])
+    if header.base_offset != rows.offsets[number] or header.partition != key[1] or header.topic_id != key[0]:
         raise LogDamagedError(
-            f"the index of {file.path} points to another entry at position {header.position}: "
+            f"the index of {file.path} points to another entry at position {position}: "
             "delete the .oidx file and start again; it is rebuilt",
             path=file.path,
-            position=header.position,
+            position=position,
         )
     return header

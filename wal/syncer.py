@@ -55,7 +55,7 @@ class Syncer:
                 self._changed.notify()
                 return
         if callback is not None:
-            callback(self._outcome(sequence))
+            _tell(callback, self._outcome(sequence))
 
     def _outcome(self, sequence: int) -> WalError | None:
         if self._durable >= sequence:

@@ -7,11 +7,12 @@ from uuid import UUID
 
 import pytest
 
-from tests.wal.logs import SMALL, FastDisk, batch, kill, new, noise, partition_of, put, topic
+from tests.wal.logs import SMALL, FastDisk, batch, kill, log_files, new, noise, partition_of, put, topic
 from wal.batch import with_base_offset
 from wal.errors import (
     BatchTooLargeError,
     LogClosedError,
+    LogDamagedError,
     OffsetOutOfRangeError,
     OutOfOrderSequenceError,
     ProducerFencedError,
@@ -307,6 +308,42 @@ def test_entries_can_be_read_from_any_position(tmp_path: Path) -> None:
         for n, entry in enumerate(whole):
             start = Position(entry.segment, entry.header.position)
             assert [found.header for found in log.segments.entries(start)] == [found.header for found in whole[n:]]
+
+
+def test_each_entry_is_checked_once_and_known_to_be_the_right_one_each_time(tmp_path: Path) -> None:
+    key = (FIRST.topic_id.bytes, 0)
+    with opened(tmp_path, WalSettings()) as log:
+        for n in range(20):
+            put(log, FIRST, batch(b"%d" % n))
+        rows = log.segments.lookup(log.segments.last).partitions[key]
+        log.read(*key, 10, 1)
+        assert rows.checked == range(10, 11)
+        log.read(*key, 8, 3 * len(batch(b"00")))
+        assert rows.checked == range(8, 11)
+        log.read(*key, 0, 1)
+        assert rows.checked == range(1)
+        whole = partition_of(log, FIRST)
+        assert rows.checked == range(20)
+        with log_files(tmp_path)[0].open("r+b") as file:
+            file.seek(rows.positions[5] + 8)
+            file.write(b"x")
+        with pytest.raises(LogDamagedError, match=f"position {rows.positions[5]}"):
+            log.read(*key, 5, 1)
+        assert bytes(log.read(*key, 6, 1)[0]) == whole[6]
+
+
+def test_a_callback_that_fails_keeps_no_ack_from_others(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    def fail(_: WalError | None) -> None:
+        raise ValueError("not our fault")
+
+    with opened(tmp_path) as log:
+        acks: list[WalError | None] = []
+        for callback in (fail, acks.append, fail, acks.append):
+            log.append([new(FIRST, 0, batch())], Durability.SYNCED)
+            log.when_synced(log.sequence, callback)
+        put(log, FIRST, batch(), durability=Durability.SYNCED)
+        assert acks == [None, None]
+    assert "a callback of a sync failed" in caplog.text
 
 
 def test_64_writers_and_8_readers_share_one_log(tmp_path: Path) -> None:

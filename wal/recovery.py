@@ -212,8 +212,9 @@ class _Recovery:
     def _apply(self, state: LogState, entry: EntryHeader, body: memoryview) -> None:
         try:
             state.apply(entry, body)
-        except UnknownFormatError as error:
-            raise UnknownFormatError(f"{self._path}: {error}", path=self._path, position=entry.position) from None
+        except (UnknownFormatError, LogDamagedError) as error:
+            where = f"{self._path} at position {entry.position}"
+            raise type(error)(f"{where}: {error}", path=self._path, position=entry.position) from None
 
     def _scan_start(self, rows: Rows, at: int, checkpoint: Checkpoint, size: int) -> int:
         position, length = int(rows[at]["position"]), int(rows[at]["length"])

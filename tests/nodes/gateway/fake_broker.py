@@ -7,6 +7,7 @@ produces after half a second, `stuck-...` never, `broken-...` fails, `strange-..
 
 import asyncio
 import json
+import re
 import struct
 import sys
 import uuid
@@ -20,6 +21,7 @@ from nodes.mesh.postcard import codec
 DEFAULT_PARTITIONS = 3
 UNKNOWN_TOPIC, NOT_LEADER, OUT_OF_RANGE, INVALID_TOPIC, EXISTS, BAD_PARTITIONS = 3, 6, 1, 17, 36, 37
 UNKNOWN_ID = 100
+LEGAL_NAME = re.compile(r"[a-zA-Z0-9._-]{1,249}")
 
 
 class Partition:
@@ -179,7 +181,7 @@ class Broker:
             answers = [ops.MetadataTopic(0, topic.name, topic.topic_id, topic) for topic in self.topics.values()]
         for name in op.names or []:
             topic = self.topics.get(name)
-            bad = not name or "!" in name
+            bad = LEGAL_NAME.fullmatch(name) is None
             if topic is None and op.create and not bad:
                 topic = self.make(name, DEFAULT_PARTITIONS, {})
             error = 0 if topic else INVALID_TOPIC if bad else UNKNOWN_TOPIC
@@ -195,7 +197,9 @@ class Broker:
             count = DEFAULT_PARTITIONS if new.partitions == -1 else new.partitions
             if new.name in self.topics:
                 results.append(ops.TopicResult(new.name, error=EXISTS, message=f"{new.name} exists"))
-            elif count < 1:
+            elif LEGAL_NAME.fullmatch(new.name) is None:
+                results.append(ops.TopicResult(new.name, error=INVALID_TOPIC, message="not a name"))
+            elif not 1 <= count <= 1000:
                 results.append(ops.TopicResult(new.name, error=BAD_PARTITIONS, message="too few"))
             else:
                 topic = self.make(new.name, count, {name: value or "" for name, value in new.configs.items()})

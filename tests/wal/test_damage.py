@@ -57,6 +57,16 @@ def reopened(folder: Path, settings: WalSettings = LAZY) -> Contents:
         return contents(log)
 
 
+def read_and_kill(folder: Path, settings: WalSettings) -> Contents:
+    """As `reopened`, without the work of a clean end: for half a million times."""
+    log = SingleWal.open(folder, settings, FastDisk())
+    try:
+        list(log.entries())
+        return contents(log)
+    finally:
+        kill(log)
+
+
 def is_prefix(found: Contents, whole: Contents) -> bool:
     return all(list(batches.items()) == list(whole[key].items())[: len(batches)] for key, batches in found.items())
 
@@ -164,7 +174,8 @@ class Flipped:
             if path.is_file() and path not in self._sound:
                 path.unlink()
         for path, data in self._sound.items():
-            path.write_bytes(data)
+            if not path.exists() or path.read_bytes() != data:
+                path.write_bytes(data)
         shutil.rmtree(self._folder / "torn", ignore_errors=True)
 
     @property
@@ -177,7 +188,7 @@ class Flipped:
         refused: LogDamagedError | None = None
         where = f"bit {bit % 8} of byte {bit // 8} of {path.name}"
         try:
-            found = reopened(self._folder, self._settings)
+            found = read_and_kill(self._folder, self._settings)
         except LogDamagedError as error:
             found, refused = {}, error
         at_the_end = path == self._last and bit // 8 >= self._last_entry
@@ -210,10 +221,10 @@ def test_bits_of_a_64_kb_log_are_guarded(memory_path: Path, end: End, settings: 
 
 
 @pytest.mark.soak
-@pytest.mark.parametrize("settings", [LAZY, SMALL])
 @pytest.mark.parametrize("end", ENDS)
-def test_every_bit_of_a_64_kb_log_is_guarded(memory_path: Path, end: End, settings: WalSettings) -> None:
-    log = Flipped(memory_path / "log", 64 * KIB, end, settings)
+def test_every_bit_of_a_64_kb_log_is_guarded(memory_path: Path, end: End) -> None:
+    log = Flipped(memory_path / "log", 64 * KIB, end, LAZY, value=3_000)
+    assert len(log.bits) >= 64 * KIB * 8
     for path, bit in log.bits:
         log.check(path, bit)
 

@@ -6,6 +6,8 @@ import sys
 
 # A subcommand is a module with `add_arguments(parser)` and `run(arguments) -> exit code`.
 SUBCOMMANDS = {
+    "doctor": ("lab.doctor_command", "what is there, what is missing, and how to get it"),
+    "regress": ("lab.regress_command", "run notebooks as tests"),
     "up": ("lab.up_command", "run a cluster in the foreground"),
     "wal": ("lab.wal_command", "look into a log, verify it, repair it"),
 }
@@ -30,5 +32,5 @@ def _usage(words: list[str]) -> int:
         out.write(f"rafka-lab: no command {words[0]!r}\n")
     out.write("usage: rafka-lab COMMAND ...\n")
     for name, (_, what) in SUBCOMMANDS.items():
-        out.write(f"  {name:<6} {what}\n")
+        out.write(f"  {name:<8} {what}\n")
     return 0 if wanted else 2

@@ -119,9 +119,19 @@ class _Verification:
         before = self._state
         self._state = LogState()
         self._state.restore(checkpoint.topics, checkpoint.partitions, checkpoint.values, checkpoint.segments)
-        if self._folded and _facts(before) != _facts(self._state):
-            raise WalError("the checkpoint differs from what the entries before it add up to")
+        if self._folded:
+            self._lost_ends(before)
+            if _facts(before) != _facts(self._state):
+                raise WalError("the checkpoint differs from what the entries before it add up to")
         self._folded = True
+
+    def _lost_ends(self, before: LogState) -> None:
+        """A partition may end behind its last entry: a repair keeps the end of one whose last batches were lost."""
+        for key, state in self._state.partitions.items():
+            end = known.next_offset if (known := before.partitions.get(key)) is not None else 0
+            if key[0] in before.topics and state.next_offset > end:
+                self._gaps.append((key, end, state.next_offset))
+                self._ends[key] = before.partition(*key).next_offset = state.next_offset
 
     def _data(self, entry: EntryHeader, body: memoryview) -> int:
         key = (entry.topic_id, entry.partition)

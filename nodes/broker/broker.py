@@ -18,6 +18,8 @@ from wal.log import SingleWal
 
 log = logging.getLogger(__name__)
 
+_SETTLE_POLL = 0.005  # a sync takes about a millisecond
+
 
 class Counters:
     """What STATUS tells."""
@@ -44,6 +46,7 @@ class Broker:
         self.counters = Counters()
         self.failure: WalError | None = None
         self.failed = asyncio.Event()
+        self.stopping = False
         self._loop = asyncio.get_running_loop()
         self._buffered: dict[Key, int] = {}
         self._flush_timer: asyncio.TimerHandle | None = None
@@ -61,9 +64,16 @@ class Broker:
             log.critical("the broker ends, since its log has failed: %s", error)
             self.failed.set()
 
-    def stop_waiting(self) -> None:
-        """Ends long polls; those at work answer with what there is."""
+    async def settle(self) -> None:
+        """Takes no more records, ends long polls, and returns when the answers of what was at work are on their way."""
+        self.stopping = True
         self.waits.close()
+        grace = self.settings.stop_grace if self.failure is None else self.settings.failed_grace
+        with contextlib.suppress(TimeoutError):
+            async with asyncio.timeout(grace):
+                while self.syncs.waiting:
+                    await asyncio.sleep(_SETTLE_POLL)
+        await asyncio.sleep(self.settings.last_answers)
 
     def close(self) -> None:
         """Checkpoints the log and lets go of it. Calls at work must have ended before."""

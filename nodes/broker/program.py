@@ -90,9 +90,8 @@ async def _until_end(stop: Stop, broker: Broker) -> None:
 
 async def _end(mesh: Mesh, broker: Broker) -> None:
     """Calls at work are answered, new ones refused; then the log is checkpointed."""
-    grace = broker.settings.stop_grace if broker.failure is None else broker.settings.failed_grace
-    mesh.settings = replace(mesh.settings, close_grace=grace)
-    broker.stop_waiting()
+    mesh.settings = replace(mesh.settings, close_grace=broker.settings.failed_grace)  # what is left is stuck
+    await broker.settle()
     await mesh.close()
     broker.close()
     log.info("stopped")

@@ -43,15 +43,17 @@ class Registry:
         self.configs = configs.topic_configs(settings)
         for record in wal.state.topics.values():
             self._remember(record)
+        if settings.is_controller and not self.cluster_id:
+            self._make_cluster_id()
 
     @property
     def cluster_id(self) -> str:
-        """The cluster's own id, made at the first start of its controller."""
-        found = self._wal.state.values.get(CLUSTER_ID)
-        if found is None:
-            found = new_cluster_id()
-            self._wal.set_values({CLUSTER_ID: found})
-        return found
+        """The cluster's own id, made at the first start of its controller; the other brokers have none."""
+        return self._wal.state.values.get(CLUSTER_ID, "")
+
+    def _make_cluster_id(self) -> None:
+        self._wal.set_values({CLUSTER_ID: new_cluster_id()})
+        self._wal.wait_synced()
 
     def find(self, org_id: int, name: str, topic_id: bytes = ops.NO_ID) -> Topic | None:
         """The topic with that id, or of that name where there is no id."""

@@ -5,16 +5,22 @@ Nothing is made for a call that is not sampled, and a span that cannot be record
 
 import contextlib
 import logging
-from collections.abc import Iterator, Sequence
+import struct
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from typing import Any
 
 from opentelemetry import trace
+from opentelemetry.context import Context
 from opentelemetry.trace import Span, SpanKind, Status, StatusCode
 
 from nodes import ops
+from nodes.broker.record_links import MAX_LINKS, links_of
 from nodes.mesh import KafkaCall, OpCode
 from traces import names
+from wal.batch import HEADER_SIZE, BatchHeader, Buffer
 
 log = logging.getLogger(__name__)
+FIRST_BATCH_VERSION = 4  # of Fetch: older clients get message sets
 _tracer = trace.get_tracer("rafka.broker")
 
 NAMES: dict[int, str] = {
@@ -24,17 +30,23 @@ NAMES: dict[int, str] = {
     OpCode.DELETE_TOPIC: names.DELETE_TOPICS_STORE,
     OpCode.METADATA: names.METADATA_READ,
     OpCode.CREATE_TOPICS: names.CREATE_TOPICS_STORE,
-    OpCode.CREATE_PARTITIONS: "broker.create_partitions.store",
-    OpCode.SYNC_TOPICS: "broker.sync_topics.store",
-    OpCode.DESCRIBE_CONFIGS: "broker.describe_configs.read",
-    OpCode.ALTER_CONFIGS: "broker.alter_configs.store",
-    OpCode.INIT_PRODUCER_ID: "broker.init_producer_id.store",
-    OpCode.EPOCH_ENDS: "broker.epoch_ends.read",
-    OpCode.DELETE_RECORDS: "broker.delete_records.store",
-    OpCode.STATUS: "broker.status.read",
+    OpCode.CREATE_PARTITIONS: names.CREATE_PARTITIONS_STORE,
+    OpCode.SYNC_TOPICS: names.SYNC_TOPICS_STORE,
+    OpCode.DESCRIBE_CONFIGS: names.DESCRIBE_CONFIGS_READ,
+    OpCode.ALTER_CONFIGS: names.ALTER_CONFIGS_STORE,
+    OpCode.INIT_PRODUCER_ID: names.INIT_PRODUCER_ID_STORE,
+    OpCode.EPOCH_ENDS: names.EPOCH_ENDS_READ,
+    OpCode.DELETE_RECORDS: names.DELETE_RECORDS_STORE,
+    OpCode.STATUS: names.STATUS_READ,
 }
 # A request may name thousands of partitions; a span that lists more than this helps nobody.
 MAX_EVENTS = 64
+# A fetch of more batches does not count its records: that would take longer than reading them did.
+MAX_COUNTED_BATCHES = 1024
+_OPERATIONS = {op_code: name.split(".")[1] for op_code, name in NAMES.items()}
+_RECORD_COUNT = struct.Struct(">i")
+_RECORD_COUNT_AT = HEADER_SIZE - _RECORD_COUNT.size
+_EMPTY = Context()
 
 
 @contextlib.contextmanager
@@ -53,9 +65,13 @@ def start(call: KafkaCall) -> Span | None:
     try:
         return _tracer.start_span(
             NAMES[call.op_code],
-            context=trace.set_span_in_context(call.span),
-            kind=SpanKind.INTERNAL,
-            attributes={names.MESSAGING_SYSTEM: names.MESSAGING_SYSTEM_KAFKA, names.MESH_ORG_ID: call.org_id},
+            trace.set_span_in_context(call.span, _EMPTY),
+            SpanKind.INTERNAL,
+            {
+                names.MESSAGING_SYSTEM: names.MESSAGING_SYSTEM_KAFKA,
+                names.MESSAGING_OPERATION_NAME: _OPERATIONS[call.op_code],
+                names.MESH_ORG_ID: call.org_id,
+            },
         )
     except Exception:
         log.exception("a span could not be started")
@@ -71,12 +87,12 @@ def end(span: Span | None, error: str = "") -> None:
 
 
 @contextlib.contextmanager
-def around(call: KafkaCall) -> Iterator[None]:
+def around(call: KafkaCall) -> Iterator[Span | None]:
     """The span of an op that is done when the block ends."""
     span = start(call)
     error = ""
     try:
-        yield
+        yield span
     except BaseException as failure:
         error = f"{type(failure).__name__}: {failure}"
         raise
@@ -84,54 +100,101 @@ def around(call: KafkaCall) -> Iterator[None]:
         end(span, error)
 
 
+def describe(span: Span, request: Any, answer: Any) -> None:
+    """What an op without attributes of its own was about: the first topic, the first error."""
+    with _harmless():
+        items = getattr(request, "partitions", None) or getattr(request, "topics", None) or ()
+        first = items[0] if items else next(iter(getattr(request, "names", None) or ()), None)
+        topic = first if isinstance(first, str) else getattr(first, "topic", "") or getattr(first, "name", "")
+        if topic:
+            span.set_attributes({names.KAFKA_TOPIC: topic, names.MESSAGING_DESTINATION: topic})
+        if isinstance(partition := getattr(first, "partition", None), int):
+            span.set_attributes({names.KAFKA_PARTITION: partition, names.MESSAGING_PARTITION: str(partition)})
+        results = getattr(answer, "results", None) or getattr(answer, "topics", None) or (answer,)
+        error, message = _failure(results)
+        if error:
+            span.set_attribute(names.KAFKA_ERROR_CODE, error)
+            span.set_status(Status(StatusCode.ERROR, message))
+
+
+def link(span: Span, batches: Iterable[tuple[BatchHeader, Buffer]]) -> None:
+    """Links the span to the traces that records name in their headers."""
+    with _harmless():
+        left = MAX_LINKS
+        for header, batch in batches:
+            for context in links_of(header, batch)[:left]:
+                span.add_link(context)
+                left -= 1
+            if not left:
+                return
+
+
 def end_produce(
     span: Span, request: ops.Produce, results: Sequence[ops.ProduceResult], records: int, segment: int
 ) -> None:
     """Ends the span of a produce: the first partition as attributes, the others as events."""
+    attributes = {
+        names.MESSAGING_OPERATION_TYPE: "send",
+        names.MESSAGING_BATCH_COUNT: records,
+        names.WAL_SEGMENT: segment,
+    }
     with _harmless():
-        span.set_attributes(
-            {
-                names.MESSAGING_OPERATION_NAME: "produce",
-                names.MESSAGING_OPERATION_TYPE: "send",
-                names.MESSAGING_BATCH_COUNT: records,
-                names.WAL_SEGMENT: segment,
-            }
-        )
         for at, (item, result) in enumerate(zip(request.partitions[:MAX_EVENTS], results, strict=False)):
-            _partition(span, at, item, result.error, result.base_offset)
-    end(span, _failure(results))
+            _partition(span, at, item, result.error, result.base_offset, attributes)
+    end(span, _failure(results)[1])
 
 
 def end_fetch(span: Span, request: ops.Fetch, results: Sequence[ops.FetchResult], size: int, waited: float) -> None:
+    attributes: dict[str, str | int | float] = {
+        names.MESSAGING_OPERATION_TYPE: "receive",
+        names.MESSAGING_BODY_SIZE: size,
+        names.KAFKA_FETCH_WAITED_MS: round(waited * 1000, 3),
+    }
     with _harmless():
-        span.set_attributes(
-            {
-                names.MESSAGING_OPERATION_NAME: "fetch",
-                names.MESSAGING_OPERATION_TYPE: "receive",
-                "messaging.message.body.size": size,
-                "kafka.fetch.waited_ms": round(waited * 1000, 3),
-            }
-        )
+        records = _record_count(request.api_version, results)
+        if records is not None:
+            attributes[names.MESSAGING_BATCH_COUNT] = records
         for at, (item, result) in enumerate(zip(request.partitions[:MAX_EVENTS], results, strict=False)):
-            _partition(span, at, item, result.error, item.offset)
-    end(span, _failure(results))
+            _partition(span, at, item, result.error, item.offset, attributes)
+    end(span, _failure(results)[1])
 
 
-def _partition(span: Span, at: int, item: ops.ProducePartition | ops.FetchPartition, error: int, offset: int) -> None:
-    attributes: dict[str, str | int] = {
-        names.KAFKA_TOPIC: item.topic or item.topic_id.hex(),
+def _record_count(api_version: int, results: Sequence[ops.FetchResult]) -> int | None:
+    """From the headers of the batches; None for old clients' message sets, and for very many batches."""
+    batches = [batch for result in results for batch in result.records]
+    if api_version < FIRST_BATCH_VERSION or len(batches) > MAX_COUNTED_BATCHES:
+        return None
+    return sum(_RECORD_COUNT.unpack_from(batch, _RECORD_COUNT_AT)[0] for batch in batches)
+
+
+def _partition(
+    span: Span,
+    at: int,
+    item: ops.ProducePartition | ops.FetchPartition,
+    error: int,
+    offset: int,
+    own: Mapping[str, str | int | float],
+) -> None:
+    topic = item.topic or item.topic_id.hex()
+    attributes: dict[str, str | int | float] = {
+        names.KAFKA_TOPIC: topic,
         names.KAFKA_PARTITION: item.partition,
-        names.MESSAGING_DESTINATION: item.topic or item.topic_id.hex(),
+        names.MESSAGING_DESTINATION: topic,
         names.MESSAGING_PARTITION: str(item.partition),
         names.MESSAGING_OFFSET: offset,
         names.KAFKA_ERROR_CODE: error,
     }
     if at == 0:
+        attributes.update(own)
         span.set_attributes(attributes)
     else:
-        span.add_event("partition", attributes)
+        span.add_event(names.PARTITION_EVENT, attributes)
 
 
-def _failure(results: Sequence[ops.ProduceResult] | Sequence[ops.FetchResult]) -> str:
-    failed = next((result.error for result in results if result.error), 0)
-    return f"Kafka error {failed}" if failed else ""
+def _failure(results: Sequence[Any]) -> tuple[int, str]:
+    """The first error, and what to say of it."""
+    for result in results:
+        if error := getattr(result, "error", 0):
+            message = getattr(result, "message", None)
+            return error, f"Kafka error {error}{f': {message}' if message else ''}"
+    return 0, ""

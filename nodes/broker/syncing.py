@@ -19,9 +19,11 @@ class Syncs:
         self._loop = asyncio.get_running_loop()
         self._done: deque[tuple[Done, WalError | None]] = deque()
         self._waking = False
+        self.waiting = 0  # callbacks that are still to come
 
     def after_sync(self, done: Done) -> None:
         """`done` is called later, in the loop, with None or with the reason why the sync failed."""
+        self.waiting += 1
         self._wal.when_synced(self._wal.sequence, lambda error: self._from_sync_thread(done, error))
 
     async def synced(self) -> None:
@@ -49,6 +51,7 @@ class Syncs:
         self._waking = False  # before the queue is read: what comes meanwhile wakes the loop once more
         while self._done:
             done, error = self._done.popleft()
+            self.waiting -= 1
             done(error)
             if isinstance(error, LogPoisonedError):
                 self._on_poisoned(error)

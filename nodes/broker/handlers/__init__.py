@@ -54,8 +54,11 @@ def _serve(broker: Broker, kind: type[ops.Op], answer: Answer) -> Callable[[Kafk
     reader = codec(kind)
 
     async def handle(call: KafkaCall) -> Payload:
-        with spans.around(call):
-            result = await answer(broker, call.org_id, reader.decode(call.payload))
+        with spans.around(call) as span:
+            request = reader.decode(call.payload)
+            result = await answer(broker, call.org_id, request)
+            if span is not None:
+                spans.describe(span, request, result)
         return codec(type(result)).parts(result)
 
     return handle

@@ -35,6 +35,8 @@ class ProduceLine:
         self._line: deque[tuple[KafkaCall, asyncio.Future[Payload]]] = deque()
 
     def produce(self, call: KafkaCall) -> Payload | asyncio.Future[Payload]:
+        if self._broker.stopping:
+            return _refuse(call, Code.NOT_LEADER_OR_FOLLOWER, "the broker is stopping; try again")
         if not self._line and self._broker.wal.has_room:
             return store(self._broker, call)
         future: asyncio.Future[Payload] = self._loop.create_future()
@@ -47,7 +49,7 @@ class ProduceLine:
         while self._line and (error is not None or self._broker.wal.has_room):
             call, future = self._line.popleft()
             try:
-                result = self._late(call) if call.deadline <= self._loop.time() else store(self._broker, call)
+                result = self._late(call) or store(self._broker, call)
             except Exception as failure:  # noqa: BLE001 - it is the answer of this call, and the others go on
                 future.set_exception(failure)
                 continue
@@ -58,13 +60,17 @@ class ProduceLine:
         if self._line:
             self._broker.syncs.after_sync(self._go_on)
 
-    @staticmethod
-    def _late(call: KafkaCall) -> Payload:
-        request = _REQUEST.decode(call.payload)
-        late = ops.ProduceResult(
-            Code.REQUEST_TIMED_OUT, message="the disk is too slow for what comes in; nothing of this was stored"
-        )
-        return _ANSWER.parts(ops.ProduceAnswer([late] * len(request.partitions)))
+    def _late(self, call: KafkaCall) -> Payload | None:
+        """The refusal of a call that has waited too long; its caller has gone."""
+        if call.deadline > self._loop.time():
+            return None
+        return _refuse(call, Code.REQUEST_TIMED_OUT, "the disk is too slow for what comes in; nothing was stored")
+
+
+def _refuse(call: KafkaCall, code: Code, message: str) -> Payload:
+    """The same for all partitions of a call of which nothing was stored."""
+    request = _REQUEST.decode(call.payload)
+    return _ANSWER.parts(ops.ProduceAnswer([ops.ProduceResult(code, message=message)] * len(request.partitions)))
 
 
 def _pass_on(waiting: asyncio.Future[Payload], done: asyncio.Future[Payload]) -> None:
@@ -83,6 +89,8 @@ def store(broker: Broker, call: KafkaCall) -> Payload | asyncio.Future[Payload]:
     results, chosen, places = _check_all(broker, call, request)
     records = 0
     if chosen:
+        if span is not None:
+            spans.link(span, [(one.new.header, one.new.batch) for one in chosen])
         records, some_stored = _append(broker, chosen, places, results, durability)
         if some_stored and durability is Durability.SYNCED:
             return _answer_when_synced(broker, request, results, records, span)

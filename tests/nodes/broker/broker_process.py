@@ -155,7 +155,7 @@ async def local_broker(
         await ours.wait_up(theirs.node_id, 20)
         yield Caller(ours, theirs.node_id), served
     finally:
-        served.stop_waiting()
+        await served.settle()
         await ours.close()
         await theirs.close()
         served.close()

@@ -10,7 +10,7 @@ from pathlib import Path
 from unittest import mock
 
 import wal.recovery
-from tests.wal.logs import FastDisk, batch, kill, new, noise, partition_of, topic
+from tests.wal.logs import FastDisk, batch, kill, new, noise, opened_without_clock, partition_of, topic
 from tests.wal.simulated_disk import Loss, SimulatedDisk
 from wal.batch import parse_header, with_base_offset
 from wal.control import TopicRecord
@@ -89,7 +89,7 @@ class Workload:
         self.disk = SimulatedDisk(folder)
         self._sequences: dict[tuple[Key, int], int] = {}
         self._epoch = 0 if ledger is None else 1_000  # above all of the first life
-        self._log = SingleWal.open(folder, SETTINGS, self.disk)
+        self._log = opened_without_clock(folder, SETTINGS, self.disk)
         self._take_over()
 
     def _take_over(self) -> None:
@@ -242,7 +242,7 @@ class Workload:
     def _again(self) -> None:
         self._sequences.clear()
         self._epoch += 1
-        self._log = SingleWal.open(self._folder, SETTINGS, self.disk)
+        self._log = opened_without_clock(self._folder, SETTINGS, self.disk)
         for key, stored in self.ledger.batches.items():
             if key[0] in self._log.state.topics:
                 assert self._log.state.partition(*key).next_offset == _end(stored)

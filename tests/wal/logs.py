@@ -85,6 +85,13 @@ def partition_of(log: SingleWal, record: TopicRecord, partition: int = 0, max_by
     return found
 
 
+def opened_without_clock(folder: Path, settings: WalSettings, disk: Disk) -> SingleWal:
+    """A log whose sync thread writes no buffered appends in passing, so that the same calls leave the same files."""
+    log = SingleWal.open(folder, settings, disk)
+    log._flush_if_room = lambda: None  # type: ignore[method-assign]
+    return log
+
+
 def kill(log: SingleWal) -> None:
     """Lets go of the log as the end of its process would: nothing more is written, the lock is free."""
     log._closed = True

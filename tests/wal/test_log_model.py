@@ -17,11 +17,11 @@ from hypothesis.stateful import (
     run_state_machine_as_test,
 )
 
-from tests.wal.logs import FastDisk, batch, kill, new, partition_of, topic
+from tests.wal.logs import FastDisk, batch, kill, new, opened_without_clock, partition_of, topic
 from wal.batch import parse_header, with_base_offset
 from wal.control import TopicRecord
 from wal.errors import OffsetOutOfRangeError, OutOfOrderSequenceError, UnknownTopicError
-from wal.log import Durability, SingleWal
+from wal.log import Durability
 from wal.settings import WalSettings
 
 SETTINGS = WalSettings(
@@ -50,7 +50,7 @@ class LogModel(RuleBasedStateMachine):
     def __init__(self) -> None:
         super().__init__()
         self.folder = Path(tempfile.mkdtemp(dir="/dev/shm" if Path("/dev/shm").is_dir() else None))
-        self.log = SingleWal.open(self.folder, SETTINGS, FastDisk())
+        self.log = opened_without_clock(self.folder, SETTINGS, FastDisk())
         self.topics: dict[bytes, TopicRecord] = {}
         self.partitions: dict[tuple[bytes, int], Partition] = {}
         self.values: dict[str, str] = {}
@@ -184,7 +184,7 @@ class LogModel(RuleBasedStateMachine):
     @rule()
     def restart(self) -> None:
         self.log.close()
-        self.log = SingleWal.open(self.folder, SETTINGS, FastDisk())
+        self.log = opened_without_clock(self.folder, SETTINGS, FastDisk())
         self._flushed()
         assert self.log.report.clean
         assert self.log.report.truncated_bytes == 0
@@ -200,7 +200,7 @@ class LogModel(RuleBasedStateMachine):
                 partition.sequences[producer] = 2 * len(kept)
             partition.buffered.clear()
         kill(self.log)
-        self.log = SingleWal.open(self.folder, SETTINGS, FastDisk())
+        self.log = opened_without_clock(self.folder, SETTINGS, FastDisk())
         assert self.log.report.truncated_bytes == 0
 
     @invariant()

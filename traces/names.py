@@ -21,6 +21,14 @@ LIST_OFFSETS_READ: Final = "broker.list_offsets.read"
 METADATA_READ: Final = "broker.metadata.read"
 CREATE_TOPICS_STORE: Final = "broker.create_topics.store"
 DELETE_TOPICS_STORE: Final = "broker.delete_topics.store"
+CREATE_PARTITIONS_STORE: Final = "broker.create_partitions.store"
+SYNC_TOPICS_STORE: Final = "broker.sync_topics.store"
+DESCRIBE_CONFIGS_READ: Final = "broker.describe_configs.read"
+ALTER_CONFIGS_STORE: Final = "broker.alter_configs.store"
+INIT_PRODUCER_ID_STORE: Final = "broker.init_producer_id.store"
+EPOCH_ENDS_READ: Final = "broker.epoch_ends.read"
+DELETE_RECORDS_STORE: Final = "broker.delete_records.store"
+STATUS_READ: Final = "broker.status.read"
 
 
 def op_chain(broker_span: str) -> tuple[str, ...]:
@@ -34,7 +42,7 @@ LIST_OFFSETS_CHAIN: Final = op_chain(LIST_OFFSETS_READ)
 METADATA_CHAIN: Final = op_chain(METADATA_READ)
 CREATE_TOPICS_CHAIN: Final = op_chain(CREATE_TOPICS_STORE)
 DELETE_TOPICS_CHAIN: Final = op_chain(DELETE_TOPICS_STORE)
-# Answered at the gateway, no mesh hop: ApiVersions.
+# Answered at the gateway, no mesh hop: ApiVersions, FindCoordinator, DescribeCluster.
 LOCAL_CHAIN: Final = (GATEWAY_CONNECT, GATEWAY_REQUEST)
 
 
@@ -58,14 +66,20 @@ FETCH_PARENTS: Final = parents_of(FETCH_READ)
 # The lab's own attributes.
 KAFKA_TOPIC: Final = "kafka.topic"
 KAFKA_PARTITION: Final = "kafka.partition"
+KAFKA_PARTITION_COUNT: Final = "kafka.partition_count"
+KAFKA_REQUEST_BYTES: Final = "kafka.request_bytes"
 KAFKA_API_KEY: Final = "kafka.api_key"
 KAFKA_API_VERSION: Final = "kafka.api_version"
 KAFKA_CORRELATION_ID: Final = "kafka.correlation_id"
 KAFKA_ERROR_CODE: Final = "kafka.error_code"
+KAFKA_FETCH_WAITED_MS: Final = "kafka.fetch.waited_ms"
 MESH_OP_CODE: Final = "mesh.op_code"
 MESH_REQUEST_ID: Final = "mesh.request_id"
 MESH_ORG_ID: Final = "mesh.org_id"
 MESH_STATUS: Final = "mesh.status"
+MESH_PEER: Final = "mesh.peer"
+MESH_TAG: Final = "mesh.tag"
+MESH_FRAME_BYTES: Final = "mesh.frame_bytes"
 CONNECTION_ID: Final = "connection.id"
 CONNECTION_PEER: Final = "connection.peer"
 CONNECTION_AGE_MS: Final = "connection.age_ms"
@@ -74,7 +88,6 @@ CONNECTION_REUSED: Final = "connection.reused"
 CLIENT_SOFTWARE_NAME: Final = "client.software.name"
 CLIENT_SOFTWARE_VERSION: Final = "client.software.version"
 WAL_SEGMENT: Final = "wal.segment"
-WAL_POSITION: Final = "wal.position"
 
 # OpenTelemetry's messaging names. The partition id is a string there.
 MESSAGING_SYSTEM: Final = "messaging.system"
@@ -85,7 +98,11 @@ MESSAGING_DESTINATION: Final = "messaging.destination.name"
 MESSAGING_PARTITION: Final = "messaging.destination.partition.id"
 MESSAGING_OFFSET: Final = "messaging.kafka.offset"
 MESSAGING_BATCH_COUNT: Final = "messaging.batch.message_count"
+MESSAGING_BODY_SIZE: Final = "messaging.message.body.size"
 MESSAGING_CLIENT_ID: Final = "messaging.client.id"
+
+# The event for each further partition of a request; the first one's values are the span's own attributes.
+PARTITION_EVENT: Final = "partition"
 
 # The record header that links a produce to the trace of whoever made the record.
 TRACEPARENT: Final = "traceparent"

@@ -5,7 +5,6 @@ Nothing is made for a call that is not sampled, and a span that cannot be record
 
 import contextlib
 import logging
-import struct
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
@@ -17,10 +16,10 @@ from nodes import ops
 from nodes.broker.record_links import MAX_LINKS, links_of
 from nodes.mesh import KafkaCall, OpCode
 from traces import names
-from wal.batch import HEADER_SIZE, BatchHeader, Buffer
+from wal.batch import BatchHeader, Buffer, parse_header
+from wal.errors import BatchError
 
 log = logging.getLogger(__name__)
-FIRST_BATCH_VERSION = 4  # of Fetch: older clients get message sets
 _tracer = trace.get_tracer("rafka.broker")
 
 NAMES: dict[int, str] = {
@@ -42,10 +41,8 @@ NAMES: dict[int, str] = {
 # A request may name thousands of partitions; a span that lists more than this helps nobody.
 MAX_EVENTS = 64
 # A fetch of more batches does not count its records: that would take longer than reading them did.
-MAX_COUNTED_BATCHES = 1024
+MAX_COUNTED_BATCHES = 256
 _OPERATIONS = {op_code: name.split(".")[1] for op_code, name in NAMES.items()}
-_RECORD_COUNT = struct.Struct(">i")
-_RECORD_COUNT_AT = HEADER_SIZE - _RECORD_COUNT.size
 _EMPTY = Context()
 
 
@@ -133,7 +130,7 @@ def end_produce(
     span: Span, request: ops.Produce, results: Sequence[ops.ProduceResult], records: int, segment: int
 ) -> None:
     """Ends the span of a produce: the first partition as attributes, the others as events."""
-    attributes = {
+    attributes: dict[str, str | int | float] = {
         names.MESSAGING_OPERATION_TYPE: "send",
         names.MESSAGING_BATCH_COUNT: records,
         names.WAL_SEGMENT: segment,
@@ -151,7 +148,7 @@ def end_fetch(span: Span, request: ops.Fetch, results: Sequence[ops.FetchResult]
         names.KAFKA_FETCH_WAITED_MS: round(waited * 1000, 3),
     }
     with _harmless():
-        records = _record_count(request.api_version, results)
+        records = _record_count(results)
         if records is not None:
             attributes[names.MESSAGING_BATCH_COUNT] = records
         for at, (item, result) in enumerate(zip(request.partitions[:MAX_EVENTS], results, strict=False)):
@@ -159,12 +156,15 @@ def end_fetch(span: Span, request: ops.Fetch, results: Sequence[ops.FetchResult]
     end(span, _failure(results)[1])
 
 
-def _record_count(api_version: int, results: Sequence[ops.FetchResult]) -> int | None:
+def _record_count(results: Sequence[ops.FetchResult]) -> int | None:
     """From the headers of the batches; None for old clients' message sets, and for very many batches."""
-    batches = [batch for result in results for batch in result.records]
-    if api_version < FIRST_BATCH_VERSION or len(batches) > MAX_COUNTED_BATCHES:
+    batches = [batch for result in results if isinstance(result.records, list) for batch in result.records]
+    if len(batches) > MAX_COUNTED_BATCHES:
         return None
-    return sum(_RECORD_COUNT.unpack_from(batch, _RECORD_COUNT_AT)[0] for batch in batches)
+    try:
+        return sum(parse_header(batch).record_count for batch in batches)
+    except BatchError:
+        return None
 
 
 def _partition(

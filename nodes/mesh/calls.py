@@ -140,15 +140,12 @@ class CallingSide:
         trace: Trace,
     ) -> memoryview:
         """The peer's answer, or the error that it or the way to it gave."""
-        if self._down is not None:
-            raise PeerDownError(str(self._down), peer=self._record.node_id)
         number = None if lane is SINGLE_USE else lane_number(lane)
         call = Call(op_code, org_id, payload, number, timeout)
-        if call.size > MAX_BODY_BYTES:
-            raise PayloadTooLargeError(
-                f"a body of {call.size} bytes for op {op_code:#04x}; the mesh carries {MAX_BODY_BYTES}",
-                peer=self._record.node_id,
-            )
+        if self._down is not None or call.size > MAX_BODY_BYTES:
+            error = self._why_not(call)
+            spans.not_sent(trace, op_code, org_id, error)
+            raise error
         if trace is not NO_TRACE:
             call.span, call.header = spans.start_sent(trace, op_code, org_id)
         call.answer = self._loop.create_future()
@@ -173,6 +170,14 @@ class CallingSide:
             if call.transfer is not None or call.span is not None:
                 self._leave(call)
 
+    def _why_not(self, call: Call) -> MeshError:
+        if self._down is not None:
+            return PeerDownError(str(self._down), peer=self._record.node_id)
+        return PayloadTooLargeError(
+            f"a body of {call.size} bytes for op {call.op_code:#04x}; the mesh carries {MAX_BODY_BYTES}",
+            peer=self._record.node_id,
+        )
+
     def fail(self, error: MeshError) -> None:
         """The link is gone: every caller hears it now."""
         self._down = error
@@ -196,8 +201,7 @@ class CallingSide:
         if call.transfer is not None and not call.transfer.done:
             call.transfer.aborted = True
         if call.span is not None:
-            failed = call.answer.cancelled() or call.answer.exception() is not None
-            spans.end(call.span, "no answer" if failed else "")
+            spans.end(call.span, _failure(call.answer))
 
     def _set_timer(self, when: float) -> None:
         if self._timer is not None:
@@ -370,3 +374,11 @@ class CallingSide:
         task = self._loop.create_task(coroutine)
         self._tasks.add(task)
         task.add_done_callback(self._tasks.discard)
+
+
+def _failure(answer: asyncio.Future[memoryview]) -> str:
+    """What a span says of a call that did not go well."""
+    if not answer.done() or answer.cancelled():
+        return "the caller went before the answer came"
+    error = answer.exception()
+    return "" if error is None else f"{type(error).__name__}: {error}"

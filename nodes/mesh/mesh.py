@@ -15,7 +15,7 @@ from collections.abc import Coroutine, Hashable, Iterable
 from pathlib import Path
 from typing import Any
 
-from nodes.mesh import identity, quic
+from nodes.mesh import identity, quic, spans
 from nodes.mesh.admission import HandshakeBudget, new_link_wins, refusal_of
 from nodes.mesh.errors import (
     ListenError,
@@ -149,13 +149,15 @@ class Mesh:
         """Calls the peer's handler. Calls with an equal `lane` start there in the order they were made here.
 
         `lane=None` asks for no order; `lane=SINGLE_USE` for a stream of its own. `payload` is bytes-like or a list of
-        buffers, which are not joined. `trace` is a SpanContext, a 32-byte header or None for the current span; with
-        `NO_TRACE` tracing costs nothing. Raises `PeerDownError`, `CallTimeoutError`, `RemoteError` or
+        buffers, which are not joined. `trace` is a span, its context, a 32-byte header or None for the current span;
+        with `NO_TRACE` tracing costs nothing. Raises `PeerDownError`, `CallTimeoutError`, `RemoteError` or
         `PayloadTooLargeError`; nothing is ever sent twice.
         """
         link = self._links.get(peer)
         if link is None:
-            raise self._why_no_link(peer)
+            error = self._why_no_link(peer)
+            spans.not_sent(trace, op_code, org_id, error)
+            raise error
         limit = self.settings.call_timeout if timeout is None else timeout
         return await link.calling.call(op_code, org_id, payload, lane=lane, timeout=limit, trace=trace)
 

@@ -13,18 +13,22 @@ from collections.abc import Iterator
 
 from opentelemetry import context as otel_context
 from opentelemetry import trace
+from opentelemetry.context import Context
 from opentelemetry.trace import NonRecordingSpan, Span, SpanContext, SpanKind, Status, StatusCode, TraceFlags
 
 from nodes.mesh.frames import HEADER_BYTES, NO_TRACE, is_sampled
+from traces import names
 
 log = logging.getLogger(__name__)
 
 _VERSION = b"\x00"
 _RESERVED = bytes(6)
-# What a caller may hand over: a context, a frame's 32-byte header (cheapest; NO_TRACE costs nothing), or None for the
-# span that is current where the call is made.
-Trace = SpanContext | bytes | None
+_SAMPLED = TraceFlags(TraceFlags.SAMPLED)
+# What a caller may hand over: its span (cheapest for a call that is traced), a context, a frame's 32-byte header
+# (NO_TRACE costs nothing), or None for the span that is current where the call is made.
+Trace = Span | SpanContext | bytes | None
 _tracer = trace.get_tracer("rafka.mesh")
+_EMPTY = Context()
 
 
 class _Harmless:
@@ -52,11 +56,12 @@ def header_of(context: SpanContext) -> bytes:
 
 def context_of(header: bytes) -> SpanContext:
     """The context in a header; an invalid one for a header that holds none. Never raises."""
+    flags = header[25]
     return SpanContext(
         int.from_bytes(header[1:17], "big"),
         int.from_bytes(header[17:25], "big"),
         is_remote=True,
-        trace_flags=TraceFlags(header[25]),
+        trace_flags=_SAMPLED if flags == TraceFlags.SAMPLED else TraceFlags(flags),
     )
 
 
@@ -67,31 +72,41 @@ def start_sent(given: Trace, op_code: int, org_id: int) -> tuple[Span | None, by
             raise ValueError(f"a trace header has {HEADER_BYTES} bytes, not {len(given)}")
         if not is_sampled(given):
             return None, given
-        parent = context_of(given)
+        parent: Span = NonRecordingSpan(context_of(given))
+    elif isinstance(given, SpanContext):
+        if not given.trace_flags & TraceFlags.SAMPLED:
+            return None, header_of(given)
+        parent = NonRecordingSpan(given)
     else:
-        parent = trace.get_current_span().get_span_context() if given is None else given
-        if not parent.trace_flags & TraceFlags.SAMPLED:
-            return None, header_of(parent)
+        parent = trace.get_current_span() if given is None else given
+        if not parent.is_recording() and not parent.get_span_context().trace_flags & TraceFlags.SAMPLED:
+            return None, header_of(parent.get_span_context())
     with _harmless:
-        span = _start("mesh.kafkaop.sent", parent, SpanKind.CLIENT)
-        span.set_attributes({"mesh.op_code": op_code, "mesh.org_id": org_id})
+        attributes = {names.MESH_OP_CODE: op_code, names.MESH_ORG_ID: org_id}
+        span = _tracer.start_span(names.MESH_SENT, _under(parent), SpanKind.CLIENT, attributes)
         return span, header_of(span.get_span_context())
-    return None, header_of(parent)
+    return None, header_of(parent.get_span_context())
+
+
+def not_sent(given: Trace, op_code: int, org_id: int, error: BaseException) -> None:
+    """The span of a call that found no way to its peer."""
+    span, _ = start_sent(given, op_code, org_id)
+    if span is not None:
+        end(span, f"{type(error).__name__}: {error}")
 
 
 def request_sent(span: Span, request_id: int) -> None:
     with _harmless:
-        span.set_attribute("mesh.request_id", request_id)
+        span.set_attribute(names.MESH_REQUEST_ID, request_id)
 
 
 def ack_received(span: Span, header: bytes, op_code: int, org_id: int, request_id: int) -> None:
     """The short span at the answer's arrival; links to the peer's span that the answer's header names."""
     with _harmless:
-        ack = _start("kafkaop.ack_received", span.get_span_context(), SpanKind.INTERNAL)
-        ack.set_attributes({"mesh.op_code": op_code, "mesh.org_id": org_id, "mesh.request_id": request_id})
-        remote = context_of(header)
-        if remote.is_valid:
-            ack.add_link(remote)
+        attributes = {names.MESH_OP_CODE: op_code, names.MESH_ORG_ID: org_id, names.MESH_REQUEST_ID: request_id}
+        ack = _tracer.start_span(names.ACK_RECEIVED, _under(span), SpanKind.INTERNAL, attributes)
+        if header != NO_TRACE:
+            ack.add_link(context_of(header))
         ack.end()
 
 
@@ -105,9 +120,9 @@ def end(span: Span, error: str = "") -> None:
 def start_handle(header: bytes, op_code: int, org_id: int, request_id: int) -> Span | None:
     """The serving side's span; call it only for a sampled header."""
     with _harmless:
-        span = _start("mesh.kafkaop.handle", context_of(header), SpanKind.SERVER)
-        span.set_attributes({"mesh.op_code": op_code, "mesh.org_id": org_id, "mesh.request_id": request_id})
-        return span
+        attributes = {names.MESH_OP_CODE: op_code, names.MESH_ORG_ID: org_id, names.MESH_REQUEST_ID: request_id}
+        parent = NonRecordingSpan(context_of(header))
+        return _tracer.start_span(names.MESH_HANDLE, _under(parent), SpanKind.SERVER, attributes)
     return None
 
 
@@ -124,9 +139,13 @@ def as_current(span: Span) -> Iterator[None]:
 def ack(span: Span, op_code: int, org_id: int, request_id: int, status: int) -> bytes:
     """The short span at the answer's sending, under the handler's; gives the header for the answer."""
     with _harmless:
-        answer = _start("kafkaop.ack", span.get_span_context(), SpanKind.INTERNAL)
-        attributes = {"mesh.op_code": op_code, "mesh.org_id": org_id, "mesh.request_id": request_id}
-        answer.set_attributes(attributes | {"mesh.status": status})
+        attributes = {
+            names.MESH_OP_CODE: op_code,
+            names.MESH_ORG_ID: org_id,
+            names.MESH_REQUEST_ID: request_id,
+            names.MESH_STATUS: status,
+        }
+        answer = _tracer.start_span(names.ACK, _under(span), SpanKind.INTERNAL, attributes)
         answer.end()
         return header_of(answer.get_span_context())
     return NO_TRACE
@@ -134,11 +153,11 @@ def ack(span: Span, op_code: int, org_id: int, request_id: int, status: int) -> 
 
 def unsupported_tag(header: bytes, tag: int, length: int, peer: str) -> None:
     with _harmless:
-        span = _start("unsupported_tag", context_of(header), SpanKind.SERVER)
-        span.set_attributes({"mesh.tag": tag, "mesh.frame_bytes": length, "mesh.peer": peer})
-        span.end()
+        attributes: dict[str, str | int] = {names.MESH_TAG: tag, names.MESH_FRAME_BYTES: length, names.MESH_PEER: peer}
+        parent = context_of(header)
+        context = _under(NonRecordingSpan(parent)) if parent.is_valid else None
+        _tracer.start_span(names.UNSUPPORTED_TAG, context, SpanKind.SERVER, attributes).end()
 
 
-def _start(name: str, parent: SpanContext, kind: SpanKind) -> Span:
-    context = trace.set_span_in_context(NonRecordingSpan(parent)) if parent.is_valid else None
-    return _tracer.start_span(name, context=context, kind=kind)
+def _under(parent: Span) -> Context:
+    return trace.set_span_in_context(parent, _EMPTY)

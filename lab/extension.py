@@ -11,6 +11,10 @@ from traces.model import Trace
 if TYPE_CHECKING:
     from IPython.core.interactiveshell import InteractiveShell
 
+CHART_TYPE = "application/vnd.vegalite.v5+json"
+_CHART_SCHEMA = "https://vega.github.io/schema/vega-lite/v5.json"
+_RENDERER = "rafka-lab"
+
 
 def load(shell: "InteractiveShell") -> None:
     """Loads everything into a shell; a second time does nothing new."""
@@ -72,7 +76,12 @@ def _first_frame(where: Any) -> Any:
 
 
 def _charts() -> None:
-    """JupyterLab draws charts itself; altair's own default loads a script from the network."""
+    """JupyterLab draws charts itself, without a network. It knows Vega-Lite 5, and ours are charts of 5 too."""
     import altair
 
-    altair.renderers.enable("mimetype")
+    altair.renderers.register(_RENDERER, _jupyterlab_chart)
+    altair.renderers.enable(_RENDERER)
+
+
+def _jupyterlab_chart(spec: dict[str, Any], **_: Any) -> dict[str, Any]:
+    return {CHART_TYPE: spec | {"$schema": _CHART_SCHEMA}, "text/plain": "a chart"}

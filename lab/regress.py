@@ -5,9 +5,11 @@ A notebook's metadata may say `{"rafka_lab": {"alone": true}}` (it measures time
 """
 
 import json
+import os
 import time
 from collections.abc import Callable, Iterable, Iterator
 from concurrent.futures import Future, ProcessPoolExecutor, as_completed
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from multiprocessing import get_context
 from pathlib import Path
@@ -19,6 +21,7 @@ from rafka_lab.java import INSTALL_JAVA, find_java
 PARAMETERS_TAG = "parameters"
 # A notebook that hangs must not hang a team's CI.
 DEFAULT_TIMEOUT = 900.0
+_LINE_LENGTH = 300
 # What a notebook can need -> whether it is there, and what to do if not.
 _NEEDS: dict[str, tuple[Callable[[], bool], str]] = {"java": (lambda: find_java() is not None, INSTALL_JAVA)}
 
@@ -52,8 +55,9 @@ class Outcome:
 
     @property
     def first_line(self) -> str:
+        """What went wrong in one line, as Python ends a traceback."""
         lines = self.error.strip().splitlines()
-        return lines[-1] if lines else ""
+        return lines[-1][:_LINE_LENGTH] if lines else ""
 
 
 def find_notebooks(given: Iterable[Path]) -> list[Path]:
@@ -182,7 +186,8 @@ def run_one(job: Job) -> Outcome:
     from lab.regress_papermill import execute
 
     begun = time.monotonic()
-    failure = execute(job)
+    with _own_log(job.output.with_suffix(".log")):
+        failure = execute(job)
     seconds = time.monotonic() - begun
     write_page(job.output)
     if failure is None:
@@ -190,3 +195,17 @@ def run_one(job: Job) -> Outcome:
     return Outcome(
         job=job, status="failed", seconds=seconds, cell=failure.cell, source=failure.source, error=failure.error
     )
+
+
+@contextmanager
+def _own_log(path: Path) -> Iterator[None]:
+    """What kernels and nodes write to stderr goes to a file of the notebook's own, and not between two results."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    kept = os.dup(2)
+    with path.open("wb") as log:
+        os.dup2(log.fileno(), 2)
+    try:
+        yield
+    finally:
+        os.dup2(kept, 2)
+        os.close(kept)

@@ -63,6 +63,7 @@ def chart_html(chart: dict[str, Any]) -> str:
     except ImportError:
         import altair
 
+        chart = chart | {"$schema": altair.SCHEMA_URL}
         return str(
             altair.Chart.from_dict(chart).to_html(fullhtml=False, output_div=f"chart-{abs(hash(json.dumps(chart)))}")
         )

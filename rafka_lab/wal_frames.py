@@ -131,7 +131,9 @@ class WalFrames:
         if text:
             for name in ("key", "value"):
                 frame[name] = pd.Series(texts(frame[name].tolist()), dtype=object)
-        frame["timestamp"] = pd.to_datetime(frame["timestamp"], unit="ms", utc=True)
+        frame["timestamp"] = frame["timestamp"].to_numpy("int64").astype("datetime64[ms]")
+        frame["timestamp"] = frame["timestamp"].dt.tz_localize("UTC")  # of the same type as what `fetch` gives
+        frame = frame.astype({"partition": "int32", "offset": "int64", "segment": "int64", "position": "int64"})
         return frame.sort_values(["partition", "offset"], ignore_index=True)
 
     def verify(self) -> "pd.DataFrame":

@@ -249,9 +249,11 @@ def test_a_million_fuzzed_frames_leave_the_gateway_whole(gateway: Cluster) -> No
     process = psutil.Process(gateway.gateway.process.pid)
     with Client(gateway.port) as client:
         topic = create(client)
-    send_fuzzed(gateway.port, random.Random(seed), topic, FUZZED_FRAMES)
+    rng = random.Random(seed)
+    # The first ones load the types of every API and version, which stay.
+    send_fuzzed(gateway.port, rng, topic, 50_000)
     before = process.memory_info().rss
-    send_fuzzed(gateway.port, random.Random(seed), topic, 1_000_000)
+    send_fuzzed(gateway.port, rng, topic, 1_000_000)
     assert is_alive(gateway), f"seed {seed}"
     assert process.memory_info().rss - before < 10_000_000, f"seed {seed}"
     assert "Traceback" not in gateway.gateway_log(), f"seed {seed}"
@@ -259,7 +261,7 @@ def test_a_million_fuzzed_frames_leave_the_gateway_whole(gateway: Cluster) -> No
 
 def send_fuzzed(port: int, rng: random.Random, topic: str, count: int) -> None:
     connection = socket.create_connection(("127.0.0.1", port), timeout=20)
-    for _ in range(count):
+    for number in range(count):
         try:
             connection.sendall(fuzzed(rng, topic))
             connection.setblocking(False)
@@ -270,7 +272,8 @@ def send_fuzzed(port: int, rng: random.Random, topic: str, count: int) -> None:
             connection.settimeout(20)
         except (ConnectionError, TimeoutError):
             gone = True
-        if gone:
+        # Noise can announce a produce of megabytes, of which all that follows would then be a part.
+        if gone or number % 100 == 99:
             connection.close()
             connection = socket.create_connection(("127.0.0.1", port), timeout=20)
     connection.close()

@@ -46,6 +46,7 @@ class Options:
     split_bytes: int = SPLIT_BYTES
     max_rows: int | None = None
     max_bytes: int | None = None
+    filter_pushdown: bool = False
 
 
 NAMES = (
@@ -63,6 +64,7 @@ NAMES = (
     "splitBytes",
     "maxRowsPerTrigger",
     "maxBytesPerTrigger",
+    "filterPushdown",
 )
 
 
@@ -102,6 +104,7 @@ def parse_options(given: Mapping[str, str]) -> Options:
         split_bytes=read("splitBytes", _at_least(1), SPLIT_BYTES),
         max_rows=read("maxRowsPerTrigger", _at_least(1), None),
         max_bytes=read("maxBytesPerTrigger", _at_least(1), None),
+        filter_pushdown=read("filterPushdown", _boolean, False),
     )
 
 

@@ -3,12 +3,18 @@
     spark.dataSource.register(RafkaWal)     # rafka_lab.spark_session does it
     spark.read.format("rafka_wal").option("topics", "orders").load("data/broker-0/wal")
 
-Options: `spark_options`. Needs `spark.sql.python.filterPushdown.enabled=true`.
+Options: `spark_options`. A DataFrame shows the log as it was at its first query; load it again to see more.
+
+Conditions on topics, partitions, offsets and times are best given as options. With `filterPushdown=true` they are taken
+from `where` too (that needs `spark.sql.python.filterPushdown.enabled=true`), and then each DataFrame is good for one
+query: Spark 4.3 keeps what a source planned with one query's filters and uses it for the DataFrame's next query, whose
+filters may be others. That would be a wrong answer without a word, so it has to be asked for.
 """
 
 import logging
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
+from functools import cached_property
 from typing import NoReturn
 
 import pyarrow as pa
@@ -56,7 +62,7 @@ class RafkaWal(DataSource):
             raise OptionError("rafka_wal: startingOffsets=latest is for streams; a batch query would read nothing")
         if options.max_rows or options.max_bytes:
             raise OptionError("rafka_wal: maxRowsPerTrigger and maxBytesPerTrigger are for streams")
-        return WalBatchReader(options)
+        return PushingBatchReader(options) if options.filter_pushdown else WalBatchReader(options)
 
     def streamReader(self, schema: StructType) -> DataSourceStreamReader:  # noqa: N802 (Spark's name)
         return WalStreamReader(_options(self.options, schema))
@@ -93,15 +99,6 @@ class WalBatchReader(DataSourceReader):
         self._predicates: list[Predicate] = []
         self._topics: list[TopicFilter] = []
 
-    def pushFilters(self, filters: list[Filter]) -> Iterable[Filter]:  # noqa: N802
-        for one, predicate, rest in push(filters, self._options.view):
-            if isinstance(predicate, TopicFilter):
-                self._topics.append(predicate)
-            elif predicate is not None:
-                self._predicates.append(predicate)
-            if rest:
-                yield one
-
     def partitions(self) -> list[InputPartition]:
         plan = LogPlan(self._options)
         selection = plan.selection(
@@ -113,6 +110,19 @@ class WalBatchReader(DataSourceReader):
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
         return _read(partition, self._options)
+
+
+class PushingBatchReader(WalBatchReader):
+    """The same with filters that Spark pushes down. It is another class, since Spark goes by the method's existence."""
+
+    def pushFilters(self, filters: list[Filter]) -> Iterable[Filter]:  # noqa: N802
+        for one, predicate, rest in push(filters, self._options.view):
+            if isinstance(predicate, TopicFilter):
+                self._topics.append(predicate)
+            elif predicate is not None:
+                self._predicates.append(predicate)
+            if rest:
+                yield one
 
 
 def _read(partition: InputPartition, options: Options) -> Iterator[pa.RecordBatch]:
@@ -137,8 +147,12 @@ class WalStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
 
     def __init__(self, options: Options) -> None:
         self._options = options
-        self._plan = LogPlan(options)
         self._target: Place | None = None
+
+    @cached_property
+    def _plan(self) -> LogPlan:
+        """Opened when it is first used: Spark sends readers to tasks, which have no use for it."""
+        return LogPlan(self._options)
 
     def initialOffset(self) -> dict[str, object]:  # noqa: N802
         if self._options.start_latest:

@@ -28,6 +28,7 @@ from wal.compression import Codec
 from wal.entry import Kind
 from wal.errors import LogDamagedError, UnknownFormatError, WalError
 from wal.segment import log_path, segment_numbers
+from wal.spark_options import OptionError
 
 
 @pytest.fixture(scope="module")
@@ -84,6 +85,26 @@ def test_starting_and_ending_timestamps_are_of_the_records(log: Path) -> None:
     iso = [datetime.fromtimestamp(time / 1000, UTC).isoformat() for time in (first, last)]
     assert as_consumed(scan(log, startingTimestamp=iso[0], endingTimestamp=iso[1])) == expected
     assert len(scan(log, startingTimestamp=first, endingTimestamp=last, columns="offset")) == len(expected)
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ({"topic": "orders"}, r"has no option topic \(did you mean topics\?\); the options are: path, view, org"),
+        ({"view": "rows"}, "option view is 'rows': choose one of records, batches"),
+        ({"columns": "offset,colour"}, "there is no colour; the columns are: key, value, topic"),
+        ({"partitions": "one"}, "such as 0,2 or 0-3"),
+        ({"partitions": "7"}, "no topic that is read has a partition 7; the last one is 2"),
+        ({"topics": "ordres"}, "has no topic ordres; its topics are: clicks, empty, gone, orders"),
+        ({"startingOffsets": "{"}, "give earliest, latest, or JSON such as"),
+        ({"startingTimestamp": "yesterday"}, "give milliseconds since 1970"),
+        ({"verifyCrc": "maybe"}, "give true or false"),
+        ({"splitBytes": "0"}, "a whole number of at least 1"),
+    ],
+)
+def test_a_wrong_option_is_one_clear_sentence(log: Path, options: dict[str, str], message: str) -> None:
+    with pytest.raises(OptionError, match=message):
+        scan(log, **options)
 
 
 def test_a_log_of_a_newer_format_is_refused(log: Path, tmp_path: Path) -> None:

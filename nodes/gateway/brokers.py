@@ -4,9 +4,7 @@ import contextlib
 from collections.abc import Hashable, Mapping
 from typing import Any, TypeVar
 
-from opentelemetry.trace import INVALID_SPAN_CONTEXT, SpanContext
-
-from nodes.mesh import Mesh, OpCode, PeerDownError, UnknownPeerError
+from nodes.mesh import NO_TRACE, Mesh, OpCode, PeerDownError, Trace, UnknownPeerError
 from nodes.mesh.postcard import Codec, codec
 
 A = TypeVar("A")
@@ -45,14 +43,14 @@ class Brokers:
         *,
         timeout: float,
         lane: Hashable = None,
-        trace: SpanContext = INVALID_SPAN_CONTEXT,
+        trace: Trace = NO_TRACE,
     ) -> A:
         """The broker's answer. Up to the sending nothing awaits, so calls go out in the order they are awaited."""
         return _codec(answer).decode(await self._call(index, op_code, payload, timeout, lane, trace))
 
-    async def tell(self, index: int, op_code: OpCode, payload: Any, *, timeout: float) -> None:
+    async def tell(self, index: int, op_code: OpCode, payload: Any, *, timeout: float, trace: Trace = NO_TRACE) -> None:
         """A call whose answer says no more than that it was done."""
-        await self._call(index, op_code, payload, timeout, None, INVALID_SPAN_CONTEXT)
+        await self._call(index, op_code, payload, timeout, None, trace)
 
     async def _call(
         self,
@@ -61,7 +59,7 @@ class Brokers:
         payload: Any,
         timeout: float,
         lane: Hashable,
-        trace: SpanContext,
+        trace: Trace,
     ) -> memoryview:
         node_id = self._node_ids.get(index)
         if node_id is None:
@@ -78,7 +76,7 @@ class Brokers:
         answer: type[A],
         *,
         timeout: float,
-        trace: SpanContext = INVALID_SPAN_CONTEXT,
+        trace: Trace = NO_TRACE,
     ) -> A:
         return await self.call(CONTROLLER, op_code, payload, answer, timeout=timeout, trace=trace)
 

@@ -210,8 +210,10 @@ class Connection(asyncio.BufferedProtocol):
             self._gateway.counters[request.api.schema] += 1
             exchange = self._gateway.exchange(request, self.session)
             if span is not None:
-                exchange.trace = span.get_span_context()
+                exchange.trace = span
             response = await HANDLERS[request.api.key](exchange)
+            if span is not None and response is not None:
+                spans.answered(span, response)
             pending.answer = [] if response is None else encode_response(request, response)
         except CloseConnectionError as error:
             failure = str(error)

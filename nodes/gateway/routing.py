@@ -58,7 +58,7 @@ async def learn(exchange: Exchange, items: Sequence[P]) -> MeshError | None:
     names = [item.topic for item in items if item.topic]
     ids = [topic_id_of(item) for item in items if not item.topic]
     try:
-        await exchange.topics.learn(names, ids)
+        await exchange.topics.learn(names, ids, exchange.trace)
     except MeshError as error:
         return error
     return None

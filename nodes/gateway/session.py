@@ -3,12 +3,11 @@
 import asyncio
 from dataclasses import dataclass, field
 
-from opentelemetry.trace import INVALID_SPAN_CONTEXT, SpanContext
-
 from nodes.gateway.brokers import Brokers
 from nodes.gateway.settings import Settings
 from nodes.gateway.topics import Topics
 from nodes.kafka import Request
+from nodes.mesh import NO_TRACE, Trace
 
 # Clients see one Kafka broker: the gateway.
 NODE_ID = 0
@@ -47,4 +46,4 @@ class Exchange:
     advertised: Advertised
     stopping: asyncio.Event
     fetch_bytes: int = 0
-    trace: SpanContext = INVALID_SPAN_CONTEXT
+    trace: Trace = NO_TRACE  # the request's span, if it has one

@@ -5,18 +5,26 @@ connect span: if it says no, nothing else is made. Without an SDK nothing is mad
 """
 
 import contextlib
+import dataclasses
+import functools
 import time
+from collections.abc import Iterator
 from typing import Any
 
 from opentelemetry import trace
-from opentelemetry.trace import Link, ProxyTracerProvider, Span, SpanContext, SpanKind, Status, StatusCode
+from opentelemetry.context import Context
+from opentelemetry.trace import Link, ProxyTracerProvider, Span, SpanKind, Status, StatusCode
 
 from nodes.gateway.session import Session
-from nodes.kafka import ApiKey, Request
+from nodes.kafka import ApiKey, ErrorCode, Request
+from traces import names
 
 _tracer = trace.get_tracer("rafka.gateway")
 # OpenTelemetry's names for what a messaging client does; others have no type.
 _OPERATION_TYPES = {ApiKey.PRODUCE: "send", ApiKey.FETCH: "receive"}
+_EMPTY = Context()
+# Parts of an answer that are searched for an error: a request may name thousands of partitions.
+_SEARCHED_PARTS = 64
 
 
 class ConnectionSpans:
@@ -27,7 +35,7 @@ class ConnectionSpans:
     def __init__(self, session: Session) -> None:
         self._session = session
         self._accepted_at = time.time_ns()
-        self._first: SpanContext | None = None  # of the true connect span, if it was sampled
+        self._first: tuple[Link] | None = None  # to the true connect span, if it was sampled
         self._requests = 0
 
     def start(self, request: Request) -> "Span | None":
@@ -41,37 +49,50 @@ class ConnectionSpans:
 
     def _start(self, request: Request) -> Span | None:
         reused = self._requests > 1
-        links = [Link(self._first)] if reused and self._first is not None else None
+        now = time.time_ns()
         connect = _tracer.start_span(
-            "gateway.kafka.connect",
-            kind=SpanKind.SERVER,
-            links=links,
-            start_time=None if reused else self._accepted_at,
+            names.GATEWAY_CONNECT,
+            _EMPTY,
+            SpanKind.SERVER,
+            links=self._first if reused else None,
+            start_time=now if reused else self._accepted_at,
         )
         if not connect.is_recording():
             return None
         if not reused:
-            self._first = connect.get_span_context()
-        connect.set_attributes(self._connection_attributes(request, reused))
+            self._first = (Link(connect.get_span_context()),)
+        connect.set_attributes(self._connection_attributes(request, reused, now))
         span = _tracer.start_span(
-            "gateway.kafka.request", context=trace.set_span_in_context(connect), kind=SpanKind.SERVER
+            names.GATEWAY_REQUEST,
+            trace.set_span_in_context(connect, _EMPTY),
+            SpanKind.SERVER,
+            _request_attributes(request),
         )
         connect.end()
-        span.set_attributes(_request_attributes(request))
         return span
 
-    def _connection_attributes(self, request: Request, reused: bool) -> dict[str, Any]:
+    def _connection_attributes(self, request: Request, reused: bool, now: int) -> dict[str, Any]:
         session = self._session
         return {
-            "connection.id": session.id,
-            "connection.reused": reused,
-            "connection.request_number": self._requests,
-            "connection.age_ms": (time.time_ns() - self._accepted_at) // 1_000_000,
-            "network.peer.address": session.peer,
-            "messaging.client.id": request.client_id or "",
-            "client.software": session.software,
-            "client.software_version": session.software_version,
+            names.CONNECTION_ID: session.id,
+            names.CONNECTION_PEER: session.peer,
+            names.CONNECTION_REUSED: reused,
+            names.CONNECTION_REQUEST_NUMBER: self._requests,
+            names.CONNECTION_AGE_MS: (now - self._accepted_at) // 1_000_000,
+            names.MESSAGING_SYSTEM: names.MESSAGING_SYSTEM_KAFKA,
+            names.MESSAGING_CLIENT_ID: request.client_id or "",
+            names.CLIENT_SOFTWARE_NAME: session.software,
+            names.CLIENT_SOFTWARE_VERSION: session.software_version,
         }
+
+
+def answered(span: Span, response: Any) -> None:
+    """Records the first Kafka error of an answer as the span's status."""
+    with contextlib.suppress(Exception):
+        error = next(filter(None, _errors(response)), None)
+        if error is not None:
+            span.set_attribute(names.KAFKA_ERROR_CODE, int(error))
+            span.set_status(Status(StatusCode.ERROR, f"Kafka error {int(error)}, {error.name}"))
 
 
 def end(span: Span | None, error: str = "") -> None:
@@ -86,37 +107,55 @@ def end(span: Span | None, error: str = "") -> None:
 def _request_attributes(request: Request) -> dict[str, Any]:
     key = request.api.key
     attributes: dict[str, Any] = {
-        "messaging.system": "kafka",
-        "messaging.operation.name": request.api.schema,
-        "messaging.client.id": request.client_id or "",
-        "kafka.api_key": int(key),
-        "kafka.api_version": request.version,
-        "kafka.request_bytes": request.size,
+        names.MESSAGING_SYSTEM: names.MESSAGING_SYSTEM_KAFKA,
+        names.MESSAGING_OPERATION_NAME: request.api.schema,
+        names.MESSAGING_CLIENT_ID: request.client_id or "",
+        names.KAFKA_API_KEY: int(key),
+        names.KAFKA_API_VERSION: request.version,
+        names.KAFKA_CORRELATION_ID: request.correlation_id,
+        names.KAFKA_REQUEST_BYTES: request.size,
     }
     if key in _OPERATION_TYPES:
-        attributes["messaging.operation.type"] = _OPERATION_TYPES[key]
-        attributes |= _first_partition(request)
+        attributes[names.MESSAGING_OPERATION_TYPE] = _OPERATION_TYPES[key]
+        _add_partitions(attributes, request)
     return attributes
 
 
-def _first_partition(request: Request) -> dict[str, Any]:
+def _add_partitions(attributes: dict[str, Any], request: Request) -> None:
     """The first topic and partition, which in nearly all requests is the only one, and how many there are."""
     body = request.body
     if request.api.key is ApiKey.PRODUCE:
-        pairs = [(topic.name, part.index) for topic in body.topic_data for part in topic.partition_data]
+        if not body.topic_data or not body.topic_data[0].partition_data:
+            return
+        first = body.topic_data[0]
+        topic, partition = first.name, first.partition_data[0].index
+        count = sum(len(one.partition_data) for one in body.topic_data)
     else:
-        pairs = [(_name(topic), part.partition) for topic in body.topics for part in topic.partitions]
-    if not pairs:
-        return {}
-    topic, partition = pairs[0]
-    return {
-        "kafka.topic": topic,
-        "kafka.partition": partition,
-        "kafka.partition_count": len(pairs),
-        "messaging.destination.name": topic,
-        "messaging.destination.partition.id": str(partition),
-    }
+        if not body.topics or not body.topics[0].partitions:
+            return
+        first = body.topics[0]
+        topic, partition = str(getattr(first, "topic", "") or first.topic_id), first.partitions[0].partition
+        count = sum(len(one.partitions) for one in body.topics)
+    attributes[names.KAFKA_TOPIC] = attributes[names.MESSAGING_DESTINATION] = topic
+    attributes[names.KAFKA_PARTITION] = partition
+    attributes[names.MESSAGING_PARTITION] = str(partition)
+    attributes[names.KAFKA_PARTITION_COUNT] = count
 
 
-def _name(topic: Any) -> str:
-    return str(getattr(topic, "topic", "") or topic.topic_id)
+@functools.cache
+def _shape(kind: Any) -> tuple[bool, tuple[str, ...]]:
+    """Whether a type of kio's has an error code, and its fields that hold other types of kio's."""
+    fields = dataclasses.fields(kind)
+    nested = tuple(field.name for field in fields if field.metadata.get("kafka_type") is None)
+    return any(field.name == "error_code" for field in fields), nested
+
+
+def _errors(entity: Any) -> Iterator[ErrorCode]:
+    has_code, nested = _shape(entity.__class__)
+    if has_code:
+        yield entity.error_code
+    for name in nested:
+        value = getattr(entity, name)
+        if value is not None:
+            for part in value[:_SEARCHED_PARTS] if isinstance(value, tuple) else (value,):
+                yield from _errors(part)

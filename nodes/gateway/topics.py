@@ -9,12 +9,10 @@ import asyncio
 import logging
 from collections.abc import Iterable
 
-from opentelemetry.trace import INVALID_SPAN_CONTEXT, SpanContext
-
 from nodes import ops
 from nodes.gateway.brokers import CONTROLLER, Brokers
 from nodes.gateway.settings import Settings
-from nodes.mesh import MeshError, NodeInfo, NodeState, OpCode
+from nodes.mesh import NO_TRACE, MeshError, NodeInfo, NodeState, OpCode, Trace
 
 log = logging.getLogger(__name__)
 
@@ -48,7 +46,7 @@ class Topics:
         ids: list[bytes] | None,
         *,
         create: bool = False,
-        trace: SpanContext = INVALID_SPAN_CONTEXT,
+        trace: Trace = NO_TRACE,
     ) -> ops.MetadataAnswer:
         """The controller's answer, which the cache and the other brokers then follow. Raises `MeshError`."""
         question = ops.Metadata(names, ids, create)
@@ -63,16 +61,16 @@ class Topics:
         found = [item.topic for item in answer.topics if item.topic is not None]
         if names is None and ids is None:
             self._keep_only({topic.name for topic in found})
-        await self.changed([topic for topic in found if self._by_id.get(topic.topic_id) != topic])
+        await self.changed([topic for topic in found if self._by_id.get(topic.topic_id) != topic], trace)
         return answer
 
-    async def learn(self, names: Iterable[str], ids: Iterable[bytes]) -> None:
+    async def learn(self, names: Iterable[str], ids: Iterable[bytes], trace: Trace = NO_TRACE) -> None:
         """Brings the cache up to date for these topics. Raises `MeshError`."""
         wanted_names, wanted_ids = sorted(set(names)), sorted(set(ids))
         if wanted_names:
-            await self.metadata(wanted_names, None)
+            await self.metadata(wanted_names, None, trace=trace)
         if wanted_ids:
-            await self.metadata(None, wanted_ids)
+            await self.metadata(None, wanted_ids, trace=trace)
 
     def _keep_only(self, names: set[str]) -> None:
         for name in self._by_name.keys() - names:
@@ -86,7 +84,7 @@ class Topics:
         if by_id is not None and self._by_name.get(by_id.name) is by_id:
             del self._by_name[by_id.name]
 
-    async def changed(self, topics: list[ops.Topic]) -> None:
+    async def changed(self, topics: list[ops.Topic], trace: Trace = NO_TRACE) -> None:
         """Remembers new and altered topics and tells the other brokers; returns when those that are up know."""
         if not topics:
             return
@@ -95,11 +93,11 @@ class Topics:
             if old is not None:
                 self._by_id.pop(old.topic_id, None)
             self._by_name[topic.name] = self._by_id[topic.topic_id] = topic
-        await asyncio.gather(*(self._tell(index, topics) for index in self._locks))
+        await asyncio.gather(*(self._tell(index, topics, trace) for index in self._locks))
 
-    async def deleted(self) -> None:
+    async def deleted(self, trace: Trace = NO_TRACE) -> None:
         """Tells the other brokers which topics are left."""
-        await asyncio.gather(*(self._tell(index, None) for index in self._locks))
+        await asyncio.gather(*(self._tell(index, None, trace) for index in self._locks))
 
     def on_state_change(self, node: NodeInfo) -> None:
         """To be called when a broker comes up or goes down."""
@@ -121,21 +119,21 @@ class Topics:
         """Sends all topics until it worked, or until the broker is down: its next coming up starts anew."""
         while self._brokers.states()[str(index)] == NodeState.UP:
             try:
-                await self._send(index, None)
+                await self._send(index, None, NO_TRACE)
             except MeshError as error:
                 log.info("broker %d could not be told of the topics, trying again: %s", index, error)
                 await asyncio.sleep(self._settings.sync_pause)
             else:
                 return
 
-    async def _tell(self, index: int, topics: list[ops.Topic] | None) -> None:
+    async def _tell(self, index: int, topics: list[ops.Topic] | None, trace: Trace) -> None:
         try:
-            await self._send(index, topics)
+            await self._send(index, topics, trace)
         except MeshError as error:
             log.warning("broker %d is behind with topics until it answers again: %s", index, error)
             self._spawn_catch_up(index)
 
-    async def _send(self, index: int, topics: list[ops.Topic] | None) -> None:
+    async def _send(self, index: int, topics: list[ops.Topic] | None, trace: Trace) -> None:
         """Sends these topics, or all that the controller has."""
         timeout = self._settings.answer_time
         async with self._locks[index]:
@@ -143,8 +141,8 @@ class Topics:
             if topics is None:
                 everything = ops.Metadata(None, None, create=False)
                 answer = await self._brokers.controller_call(
-                    OpCode.METADATA, everything, ops.MetadataAnswer, timeout=timeout
+                    OpCode.METADATA, everything, ops.MetadataAnswer, timeout=timeout, trace=trace
                 )
                 topics = [item.topic for item in answer.topics if item.topic is not None]
             payload = ops.SyncTopics(topics, complete)
-            await self._brokers.tell(index, OpCode.SYNC_TOPICS, payload, timeout=timeout)
+            await self._brokers.tell(index, OpCode.SYNC_TOPICS, payload, timeout=timeout, trace=trace)

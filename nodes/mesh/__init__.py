@@ -25,6 +25,7 @@ from nodes.mesh.program import run_node, stop_event, tune_interpreter
 from nodes.mesh.roster import NodeInfo, NodeState, Roster
 from nodes.mesh.serving import Handler, KafkaCall
 from nodes.mesh.settings import Settings
+from nodes.mesh.spans import Trace
 from nodes.mesh.streams import Payload
 
 __all__ = [
@@ -53,6 +54,7 @@ __all__ = [
     "Roster",
     "Settings",
     "Status",
+    "Trace",
     "UnknownPeerError",
     "run_node",
     "stop_event",

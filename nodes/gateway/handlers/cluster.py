@@ -32,7 +32,7 @@ async def known_cluster_id(exchange: Exchange) -> str | None:
     topics = exchange.topics
     if topics.cluster_id is None:
         try:
-            await topics.metadata([], None)
+            await topics.metadata([], None, trace=exchange.trace)
         except MeshError:
             return None
     return topics.cluster_id

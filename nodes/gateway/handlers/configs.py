@@ -124,7 +124,7 @@ async def _alter(exchange: Exchange, resources: list[ops.AlterResource], *, repl
             trace=exchange.trace,
         )
         results = answer.results
-        await exchange.topics.changed(answer.topics)
+        await exchange.topics.changed(answer.topics, exchange.trace)
     except MeshError as error:
         code = write_failure(error, _UNAVAILABLE)
         results = [ops.ConfigResult(item.kind, item.name, code, str(error)) for item in resources]

@@ -26,7 +26,8 @@ async def create_topics(exchange: Exchange) -> Any:
     given = iter(await _at_controller(exchange, OpCode.CREATE_TOPICS, payload, names))
     results = [refused[at] if at in refused else next(given) for at in range(len(body.topics))]
     if not body.validate_only:
-        await exchange.topics.changed([item.topic for item in results if item.topic is not None and not item.error])
+        made = [item.topic for item in results if item.topic is not None and not item.error]
+        await exchange.topics.changed(made, exchange.trace)
     return build.CreateTopicsResponse(
         throttle_time=NO_THROTTLE, topics=tuple(_created(exchange, item) for item in results)
     )
@@ -86,7 +87,7 @@ async def delete_topics(exchange: Exchange) -> Any:
     for ref, item in gone:
         exchange.topics.forget(ref.name or item.name, item.topic_id)
     if gone:
-        await exchange.topics.deleted()
+        await exchange.topics.deleted(exchange.trace)
     return build.DeleteTopicsResponse(
         throttle_time=NO_THROTTLE,
         responses=tuple(
@@ -120,7 +121,8 @@ async def create_partitions(exchange: Exchange) -> Any:
     given = iter(await _at_controller(exchange, OpCode.CREATE_PARTITIONS, payload, names))
     results = [refused[at] if at in refused else next(given) for at in range(len(body.topics))]
     if not body.validate_only:
-        await exchange.topics.changed([item.topic for item in results if item.topic is not None and not item.error])
+        grown = [item.topic for item in results if item.topic is not None and not item.error]
+        await exchange.topics.changed(grown, exchange.trace)
     return build.CreatePartitionsResponse(
         throttle_time=NO_THROTTLE,
         results=tuple(

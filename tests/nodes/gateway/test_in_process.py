@@ -261,7 +261,7 @@ def test_every_request_is_a_trace_that_starts_with_the_connection(
     assert accepted.attributes["connection.reused"] is False
     assert reused.attributes is not None
     assert (reused.attributes["connection.reused"], reused.attributes["connection.request_number"]) == (True, 3)
-    assert (reused.attributes["client.software"], reused.attributes["client.software_version"]) == ("soft", "1.2")
+    assert (reused.attributes["client.software.name"], reused.attributes["client.software.version"]) == ("soft", "1.2")
     assert [link.context.span_id for link in reused.links] == [accepted.context.span_id]
     attributes = third["gateway.kafka.request"].attributes
     assert attributes is not None

@@ -20,7 +20,7 @@ from typing import Any, NoReturn
 
 from nodes.mesh import IdentityError, ListenError, run_node, stop_event
 from traces.errors import ConfigurationError
-from traces.wiring import configure
+from traces.wiring import Provider, configure
 
 EXIT_CANNOT_START = 2
 EXIT_STUCK = 3
@@ -119,14 +119,22 @@ def set_up_logging(settings: argparse.Namespace) -> None:
         raise ProgramError(f"the log file {settings.log} cannot be written to: {error.strerror or error}") from error
 
 
-def set_up_traces(settings: argparse.Namespace, service: str) -> None:
+def set_up_traces(settings: argparse.Namespace, service: str) -> Provider | None:
     """Chooses the recorder for the spans that all libraries make through OpenTelemetry's API."""
     if settings.traces is None and not any(name in os.environ for name in _ENDPOINT_VARIABLES):
-        return
+        return None
     try:
-        configure(service, settings.traces, settings.trace_ratio, resource={"rafka.node": settings.name})
+        return configure(service, settings.traces, settings.trace_ratio, resource={"rafka.node": settings.name})
     except ConfigurationError as error:
         raise ProgramError(str(error)) from error
+
+
+def end_traces(provider: Provider) -> None:
+    """Sends the last spans and says what became of all of them: nothing is lost silently."""
+    provider.shutdown()
+    stats = provider.stats()
+    say = log.warning if stats.dropped or stats.refused else log.info
+    say("spans: %d sent, %d dropped, %d refused by the collector", stats.exported, stats.dropped, stats.refused)
 
 
 def raise_file_limit() -> None:
@@ -155,8 +163,12 @@ def run_program(
         make_folder(settings.data)
         set_up_logging(settings)
         raise_file_limit()
-        set_up_traces(settings, service=f"rafka-{flags.prog.rpartition('.')[2]}")
-        run_node(_main(settings, main))
+        provider = set_up_traces(settings, service=f"rafka-{flags.prog.rpartition('.')[2]}")
+        try:
+            run_node(_main(settings, main))
+        finally:
+            if provider is not None:
+                end_traces(provider)
     except (ProgramError, IdentityError, ListenError) as error:
         _give_up(flags.prog, str(error))
 

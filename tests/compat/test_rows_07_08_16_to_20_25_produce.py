@@ -123,7 +123,7 @@ def test_row_16_kcat_with_idempotence(kcat: Kcat, topic_name: str) -> None:
 def proxied(tmp_path: Path) -> Iterator[tuple[Lab, DroppingProxy]]:
     """A cluster that advertises a proxy: all traffic of clients that start there goes through it."""
     proxy = DroppingProxy()
-    with Lab(data=tmp_path / "data", advertise=proxy.address) as lab:
+    with Lab(data=tmp_path / "data", advertise=proxy.address, trace_ratio=0) as lab:
         proxy.target = lab.bootstrap
         try:
             yield lab, proxy
@@ -141,7 +141,7 @@ def idempotent_batch(sequence: int, count: int = 1, producer_id: int = 7, epoch:
 def test_row_17_a_duplicate_is_a_success_with_the_first_offset_a_gap_is_45_an_old_epoch_is_47(
     tmp_path: Path,
 ) -> None:
-    with Lab(data=tmp_path / "data") as lab:
+    with Lab(data=tmp_path / "data", trace_ratio=0) as lab:
         producer = Producer({"bootstrap.servers": lab.bootstrap})
         producer.produce("t", b"first")  # makes the topic
         assert producer.flush(20) == 0

@@ -126,7 +126,7 @@ def test_row_12_an_unknown_session_is_70_and_a_bad_epoch_71(
 
 
 def test_row_13_acked_records_can_be_read_at_once_and_are_there_after_kill_9(kcat: Kcat, tmp_path: Path) -> None:
-    with Lab(data=tmp_path / "data") as lab:
+    with Lab(data=tmp_path / "data", trace_ratio=0) as lab:
         for n in range(20):
             produce(lab.bootstrap, "t", [b"%d" % n], **{"linger.ms": 0})
             assert high_watermark(lab.bootstrap, "t") == n + 1

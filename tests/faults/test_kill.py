@@ -16,7 +16,7 @@ SOAK_KILLS = 500
 
 @pytest.fixture
 def lab(tmp_path: Path) -> Iterator[Lab]:
-    with Lab(brokers=2, data=tmp_path / "data") as running:
+    with Lab(brokers=2, data=tmp_path / "data", trace_ratio=0) as running:
         yield running
 
 

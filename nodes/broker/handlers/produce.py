@@ -104,17 +104,19 @@ def _check_all(
     results: list[ops.ProduceResult] = []
     chosen: list[Checked] = []
     places: list[int] = []
+    seen: set[tuple[bytes, int]] = set()
     trace_id = call.header[_TRACE_ID]
     for place, item in enumerate(request.partitions):
         try:
             topic = broker.registry.held(call.org_id, item.topic, item.topic_id, item.partition)
             checked = check_produced(topic, item, request.api_version, trace_id)
-            if any(other.new[:2] == checked.new[:2] for other in chosen):
+            if checked.new[:2] in seen:
                 raise RefusedError(Code.INVALID_REQUEST, "the partition is named twice in one request")
         except RefusedError as error:
             results.append(ops.ProduceResult(error.code, message=error.message))
         else:
             results.append(_PENDING)
+            seen.add(checked.new[:2])
             chosen.append(checked)
             places.append(place)
     return results, chosen, places

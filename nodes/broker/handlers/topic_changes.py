@@ -1,5 +1,6 @@
 """What the ops that change topics share: one outcome a topic, and no promise before the sync."""
 
+from collections import Counter
 from collections.abc import Callable, Sequence
 from typing import Protocol, TypeVar
 
@@ -57,10 +58,10 @@ def _outcome(broker: Broker, wish: W, change: Callable[[W], TopicRecord], valida
 
 def once(wishes: Sequence[Named]) -> Callable[[Named], None]:
     """A check that refuses every wish whose name is there twice, as Kafka does."""
-    names = [wish.name for wish in wishes]
+    names = Counter(wish.name for wish in wishes)
 
     def check(wish: Named) -> None:
-        if names.count(wish.name) > 1:
+        if names[wish.name] > 1:
             raise RefusedError(Code.INVALID_REQUEST, f"topic {wish.name!r} is named twice in one request")
 
     return check

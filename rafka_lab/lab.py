@@ -11,7 +11,7 @@ from types import MappingProxyType, TracebackType
 from rafka_lab.errors import LabError
 from rafka_lab.folder import DataFolder, wait_port_free, wait_unlocked
 from rafka_lab.node import Node, State, crash_report
-from rafka_lab.plan import COLLECTOR, GATEWAY, Plan
+from rafka_lab.plan import AUTO, COLLECTOR, GATEWAY, JAEGER, Plan
 from rafka_lab.tools import LabTools
 
 MAX_BROKERS = 64  # each is a process; a laptop has had enough long before
@@ -29,6 +29,8 @@ class Lab(LabTools):
     `data=None` is a temporary folder that goes with `stop()`; `port=0` is a free port, kept until `stop()`.
     `advertise` is the host:port that clients are told, where it is not the one that the gateway listens on.
     `trace_ratio` is the share of requests that leave a trace; with 0 there is no collector.
+    `jaeger="auto"` keeps traces in a real Jaeger instead: the one that JAEGER_URL names, or a program on PATH that is
+    started as one more node; where there is neither, in the collector as always. A URL is a Jaeger that runs already.
     """
 
     def __init__(
@@ -39,6 +41,7 @@ class Lab(LabTools):
         *,
         advertise: str | None = None,
         trace_ratio: float = 1.0,
+        jaeger: str | None = None,
         default_partitions: int = 1,
         segment_bytes: int | None = None,
         retention_interval: float | None = None,
@@ -51,6 +54,8 @@ class Lab(LabTools):
             raise LabError(f"port {port} is not one: choose from 1 to {_HIGHEST_PORT}, or 0 for a free one")
         if not 0 <= trace_ratio <= 1:
             raise LabError(f"trace_ratio is a share from 0 (off) to 1 (every request), not {trace_ratio}")
+        if jaeger is not None and jaeger != AUTO and not jaeger.startswith(("http://", "https://")):
+            raise LabError(f'jaeger is {jaeger!r}; use "auto", a URL such as http://127.0.0.1:16686, or None')
         self._port = port
         self._folder = DataFolder(data)
         options = {
@@ -59,7 +64,7 @@ class Lab(LabTools):
             "--retention-interval": retention_interval,
         }
         given = {flag: str(value) for flag, value in options.items() if value is not None}
-        self._plan = Plan(self._folder, brokers, port, advertise, given, trace_ratio)
+        self._plan = Plan(self._folder, brokers, port, advertise, given, trace_ratio, jaeger)
         self._environment = dict(environment or {})
         self._report_crash = on_crash or _show_crash
         self._nodes: dict[str, Node] = {}
@@ -99,7 +104,7 @@ class Lab(LabTools):
 
     @property
     def nodes(self) -> Mapping[str, Node]:
-        """The processes by name: `gateway`, `broker-0`, `broker-1` and so on, and `collector` for the spans."""
+        """The processes by name: `gateway`, `broker-0`, `broker-1` and so on, `collector` (or `jaeger`) for spans."""
         return MappingProxyType(self._nodes)
 
     @property
@@ -139,7 +144,7 @@ class Lab(LabTools):
             "bootstrap": self.bootstrap,
             "data": str(self.data),
             "traces": self.traces_url or None,
-            "nodes": [node.describe() for node in self._nodes.values() if node.name != COLLECTOR],
+            "nodes": [node.describe() for node in self._nodes.values() if node.role != COLLECTOR],
         }
 
     def _replace_predecessor(self) -> None:
@@ -156,8 +161,10 @@ class Lab(LabTools):
         for index, name in enumerate(plan.brokers):
             self._nodes[name] = self._node(name, "broker", "nodes.broker", functools.partial(plan.broker_flags, index))
         self._nodes[GATEWAY] = self._node(GATEWAY, "gateway", "nodes.gateway", plan.gateway_flags)
-        if plan.traces_url:
-            self._nodes[COLLECTOR] = self._node(COLLECTOR, "collector", "traces", plan.collector_flags)
+        if plan.trace_store == COLLECTOR:
+            self._nodes[COLLECTOR] = self._node(COLLECTOR, COLLECTOR, "traces", plan.collector_flags)
+        elif plan.trace_store == JAEGER:
+            self._nodes[JAEGER] = self._node(JAEGER, COLLECTOR, "traces.jaeger_node", plan.jaeger_flags)
 
     def _node(self, name: str, role: str, module: str, flags: Callable[[], list[str]]) -> Node:
         me = weakref.ref(self)  # a lab that nobody holds any more must end, so its nodes do not hold it
@@ -198,8 +205,8 @@ class Lab(LabTools):
             gateway.kill()
             gateway.launch()
         gateway.wait_ready()
-        if COLLECTOR in self._nodes:
-            self._nodes[COLLECTOR].wait_ready()
+        if self._plan.trace_store:
+            self._nodes[self._plan.trace_store].wait_ready()
         self._plan.listen = str(gateway.ready["listen"])
 
     def _learn_addresses(self) -> bool:

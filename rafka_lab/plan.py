@@ -1,13 +1,19 @@
 """How the nodes of a lab find each other: keys and ports are made beforehand, so all can start at the same time."""
 
 from collections.abc import Mapping
+from pathlib import Path
 
 from nodes.mesh.identity import load_or_create_key, load_ports, save_ports
 from nodes.mesh.quic import join_address, node_id_of
+from rafka_lab.errors import LabError
 from rafka_lab.folder import DataFolder, free_mesh_ports, free_port
+from traces.errors import ConfigurationError
+from traces.jaeger_program import URL_VARIABLE, JaegerPlace, find_program, find_url
 
 GATEWAY = "gateway"
 COLLECTOR = "collector"
+JAEGER = "jaeger"
+AUTO = "auto"
 
 
 class Plan:
@@ -21,6 +27,7 @@ class Plan:
         advertise: str | None,
         broker_options: Mapping[str, str],
         trace_ratio: float,
+        jaeger: str | None,
     ) -> None:
         self._folder = folder
         self._port = port
@@ -29,13 +36,17 @@ class Plan:
         self.brokers = [f"broker-{index}" for index in range(brokers)]
         self.addresses: dict[str, list[str]] = {}
         self.listen = ""  # where the gateway listens, once it does
-        self.traces_url = ""  # where spans go and are looked at; empty without tracing
+        self.traces_url = ""  # where traces are looked at; empty without tracing
+        self.trace_store = ""  # the node that keeps them: `collector`, `jaeger`, or none of ours
+        self._otlp_url = ""  # where spans are sent to
         self._trace_ratio = trace_ratio
+        self._jaeger = jaeger
+        self._jaeger_program: Path | None = None
 
     def prepare(self) -> None:
         """Makes what is missing in the nodes' folders. Ports of an earlier start are kept."""
         self.listen = ""
-        self.traces_url = f"http://127.0.0.1:{free_port()}" if self._trace_ratio > 0 else ""
+        self._place_traces()
         self._identity(GATEWAY)
         for name in self.brokers:
             self._identity(name)
@@ -44,6 +55,25 @@ class Plan:
             self.addresses[name] = known or free_mesh_ports()
             if not known:
                 save_ports(folder, self.addresses[name])
+
+    def _place_traces(self) -> None:
+        """Decides who keeps the traces: nobody, a Jaeger of the user's, or the collector."""
+        self.traces_url = self.trace_store = self._otlp_url = ""
+        if self._trace_ratio == 0:
+            return
+        place = self._users_jaeger() if self._jaeger is not None else None
+        self._jaeger_program = find_program() if self._jaeger == AUTO and place is None else None
+        if place is None:
+            self.trace_store = JAEGER if self._jaeger_program else COLLECTOR
+            query = f"http://127.0.0.1:{free_port()}"
+            place = JaegerPlace(query, f"http://127.0.0.1:{free_port()}" if self._jaeger_program else query)
+        self.traces_url, self._otlp_url = place.url, place.otlp
+
+    def _users_jaeger(self) -> JaegerPlace | None:
+        try:
+            return find_url() if self._jaeger == AUTO else find_url({URL_VARIABLE: self._jaeger or ""})
+        except ConfigurationError as error:
+            raise LabError(str(error)) from None
 
     def broker_flags(self, index: int) -> list[str]:
         name = self.brokers[index]
@@ -70,10 +100,18 @@ class Plan:
     def collector_flags(self) -> list[str]:
         folder = self._folder.node(COLLECTOR)
         folder.mkdir(exist_ok=True)
-        return ["--port", self.traces_url.rpartition(":")[2], "--store", str(folder / "traces.sqlite")]
+        return ["--port", _port(self.traces_url), "--store", str(folder / "traces.sqlite")]
+
+    def jaeger_flags(self) -> list[str]:
+        ports = ["--port", _port(self.traces_url), "--otlp-port", _port(self._otlp_url)]
+        return ["--program", str(self._jaeger_program), "--folder", str(self._folder.node(JAEGER)), *ports]
 
     def _traces(self) -> list[str]:
-        return ["--traces", self.traces_url, "--trace-ratio", str(self._trace_ratio)] if self.traces_url else []
+        return ["--traces", self._otlp_url, "--trace-ratio", str(self._trace_ratio)] if self._otlp_url else []
 
     def _identity(self, name: str) -> str:
         return node_id_of(load_or_create_key(self._folder.node(name)))
+
+
+def _port(url: str) -> str:
+    return url.rpartition(":")[2]

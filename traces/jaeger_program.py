@@ -4,11 +4,14 @@ Both kinds of the program are known: `jaeger` (version 2, a configuration file) 
 flags). Spans are kept in memory. Everything listens on loopback, on free ports.
 """
 
+import ctypes
 import json
 import os
 import shutil
+import signal
 import socket
 import subprocess
+import sys
 import time
 import urllib.error
 import urllib.request
@@ -30,6 +33,7 @@ _STOP_SECONDS = 5.0
 _POLL_SECONDS = 0.05
 _LOG_TAIL = 2000
 _MEMORY_TRACES = 100_000
+_PR_SET_PDEATHSIG = 1
 
 
 @dataclass(frozen=True)
@@ -63,21 +67,37 @@ def find_program() -> Path | None:
 
 
 class JaegerProgram:
-    """A Jaeger that this process started. Its log and configuration are in `folder`."""
+    """A Jaeger that this process started. Its log and configuration are in `folder`; port 0 is a free one.
 
-    def __init__(self, program: Path, folder: Path) -> None:
+    With `bound` it goes with this process even if that is killed; only for a process without threads.
+    """
+
+    def __init__(
+        self, program: Path, folder: Path, query_port: int = 0, otlp_port: int = 0, *, bound: bool = False
+    ) -> None:
         self._program = program
         self._log = folder / "jaeger.log"
         query, query_grpc, http, grpc, *others = _free_ports(7)
+        query, http = query_port or query, otlp_port or http
         self.place = JaegerPlace(f"http://127.0.0.1:{query}", f"http://127.0.0.1:{http}")
         ports = _Ports(query, query_grpc, http, grpc, tuple(others))
         command = [str(program), *(_flags(ports) if "all-in-one" in program.name else _file(ports, folder))]
         with self._log.open("wb") as log:
-            self._process = subprocess.Popen(command, stdin=subprocess.DEVNULL, stdout=log, stderr=log)
+            self._process = subprocess.Popen(
+                command,
+                stdin=subprocess.DEVNULL,
+                stdout=log,
+                stderr=log,
+                preexec_fn=_end_with_parent if bound else None,  # noqa: PLW1509 - the caller has no threads
+            )
 
     @property
     def pid(self) -> int:
         return self._process.pid
+
+    def ended(self) -> int | None:
+        """Its exit code, once it has one."""
+        return self._process.poll()
 
     def wait_ready(self, timeout: float = _READY_SECONDS) -> JaegerPlace:
         """Returns when it answers. Raises JaegerError with the last lines of its log if it ends or stays silent."""
@@ -150,6 +170,13 @@ def _flags(ports: _Ports) -> list[str]:
     return [f"--{name}=127.0.0.1:{port}" for name, port in listening.items()] + [
         f"--memory.max-traces={_MEMORY_TRACES}"
     ]
+
+
+def _end_with_parent() -> None:
+    """In the child, before it becomes Jaeger, which has no control pipe: where the system is Linux, it then goes with
+    a parent that is killed."""
+    if sys.platform == "linux":
+        ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
 
 
 def _free_ports(count: int) -> list[int]:

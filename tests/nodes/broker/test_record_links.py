@@ -1,0 +1,70 @@
+"""`traceparent` headers of records become links: found in any codec, malformed ones ignored, never many, never slow."""
+
+import pytest
+
+from nodes.broker.record_links import MAX_LINKS, SEARCHED_BYTES, links_of
+from wal.batch import parse_header
+from wal.compression import Codec
+from wal.records import NewRecord, build_batch
+
+TRACE_ID, SPAN_ID = 0x4BF92F3577B34DA6A3CE929D0E0E4736, 0x00F067AA0BA902B7
+PARENT = f"00-{TRACE_ID:032x}-{SPAN_ID:016x}-01".encode()
+
+
+def record(value: bytes | None, traceparent: bytes | None) -> NewRecord:
+    return NewRecord(b"k", value, headers=(("other", b"x"), ("traceparent", traceparent), ("tracestate", b"a=b")))
+
+
+def found(records: list[NewRecord], codec: Codec = Codec.NONE) -> list[tuple[int, int]]:
+    batch = build_batch(records, codec=codec)
+    return [(link.trace_id, link.span_id) for link in links_of(parse_header(batch), memoryview(batch))]
+
+
+@pytest.mark.parametrize("codec", list(Codec))
+def test_a_header_is_found_in_every_codec(codec: Codec) -> None:
+    [link] = links_of(
+        parse_header(batch := build_batch([NewRecord(None, b"v" * 500), record(b"v", PARENT)], codec=codec)), batch
+    )
+    assert (link.trace_id, link.span_id, int(link.trace_flags), link.is_remote) == (TRACE_ID, SPAN_ID, 1, True)
+
+
+@pytest.mark.parametrize("codec", list(Codec))
+def test_without_a_header_there_is_no_link(codec: Codec) -> None:
+    plain = NewRecord(b"traceparent", b"traceparent " + PARENT, headers=(("trace", PARENT), ("traceparents", PARENT)))
+    assert found([plain], codec) == []
+
+
+@pytest.mark.parametrize(
+    "value",
+    [
+        None,
+        b"",
+        PARENT[:-1],
+        PARENT + b"0",
+        PARENT.upper(),
+        b"ff" + PARENT[2:],
+        PARENT.replace(b"-", b"_"),
+        f"00-{0:032x}-{SPAN_ID:016x}-01".encode(),
+        f"00-{TRACE_ID:032x}-{0:016x}-01".encode(),
+        bytes(55),
+    ],
+)
+def test_a_malformed_value_is_ignored(value: bytes | None) -> None:
+    assert found([record(b"v", value), record(b"v", PARENT)]) == [(TRACE_ID, SPAN_ID)]
+
+
+def test_the_same_context_is_one_link_and_many_are_cut() -> None:
+    assert found([record(b"v", PARENT)] * 50) == [(TRACE_ID, SPAN_ID)]
+    many = [record(b"v", f"00-{number:032x}-{number:016x}-01".encode()) for number in range(1, 50)]
+    assert found(many) == [(number, number) for number in range(1, MAX_LINKS + 1)]
+
+
+def test_the_header_of_a_large_record_is_found_at_its_end() -> None:
+    assert found([record(b"v" * 5 * SEARCHED_BYTES, PARENT)]) == [(TRACE_ID, SPAN_ID)]
+
+
+def test_a_compressed_batch_that_inflates_to_much_or_is_damaged_is_left_alone() -> None:
+    assert found([record(bytes(2 << 20), PARENT)], Codec.GZIP) == []
+    batch = bytearray(build_batch([record(b"v", PARENT)], codec=Codec.ZSTD))
+    batch[70:] = bytes(len(batch) - 70)
+    assert links_of(parse_header(batch), batch) == []

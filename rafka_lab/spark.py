@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
 # What the source imports on an executor, besides PySpark.
-REQUIREMENTS = ("cramjam", "crc32c", "msgspec", "numba", "numpy", "pandas<3", "pyarrow")
+REQUIREMENTS = ("confluent-kafka", "cramjam", "crc32c", "msgspec", "numba", "numpy", "pandas<3", "pyarrow")
 LOOPBACK = "127.0.0.1"
 
 _SETTINGS = {
@@ -81,10 +81,12 @@ def _prepare_environment(*, local: bool) -> None:
 
 
 def register_sources(spark: "SparkSession") -> None:
-    """Makes `rafka_wal` known to a session, however it was made."""
+    """Makes `rafka_wal` (reads) and `rafka` (writes) known to a session, however it was made."""
+    from rafka_lab.spark_writer import Rafka
     from wal.spark_source import RafkaWal
 
     spark.dataSource.register(RafkaWal)
+    spark.dataSource.register(Rafka)
 
 
 def send_source(spark: "SparkSession") -> Path:
@@ -95,10 +97,11 @@ def send_source(spark: "SparkSession") -> Path:
 
 
 def package_source(folder: Path) -> Path:
-    """The `wal` package as a zip file, as `--py-files` of spark-submit takes it."""
+    """The sources as a zip file, as `--py-files` of spark-submit takes it."""
     target = folder / "rafka_wal.zip"
-    source = Path(wal.__file__).parent
+    ours = Path(__file__).parent
+    log = Path(wal.__file__).parent
     with zipfile.ZipFile(target, "w", zipfile.ZIP_DEFLATED) as archive:
-        for path in sorted(source.rglob("*.py")):
-            archive.write(path, Path("wal") / path.relative_to(source))
+        for path in [*sorted(log.glob("*.py")), ours / "__init__.py", ours / "spark_writer.py"]:
+            archive.write(path, Path(path.parent.name) / path.name)
     return target

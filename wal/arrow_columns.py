@@ -39,6 +39,7 @@ EXTRA_RECORD_COLUMNS: dict[str, pa.DataType] = {
     "append_time": TIMESTAMP_TYPE,
     "codec": pa.string(),
     "producer_id": pa.int64(),
+    "size": pa.int64(),  # of the whole entry, in bytes
     "topic_id": pa.string(),
 }
 BATCH_COLUMNS: dict[str, pa.DataType] = {

@@ -1,0 +1,75 @@
+"""Runs the pipeline: new records first, then the tables over all of them, then the report."""
+
+from dataclasses import dataclass, field
+from pathlib import Path
+
+import pyarrow as pa
+from deltalake import write_deltalake
+from pyspark.sql import DataFrame, SparkSession
+
+from rafka_lab.pipeline import tables
+from rafka_lab.pipeline.report import write_report
+from rafka_lab.pipeline.sources import PipelineError, find_logs, find_trace_store
+from rafka_lab.pipeline.spans import spans_frame
+from rafka_lab.pipeline.stream import RECORDS, Folders, start_records_stream
+
+
+@dataclass(frozen=True)
+class PipelineResult:
+    """What a run did. `added` are the records that no run before had."""
+
+    out: Path
+    added: int
+    tables: dict[str, pa.Table] = field(repr=False, default_factory=dict)
+
+    @property
+    def report(self) -> Path:
+        return Folders(self.out).report
+
+    @property
+    def unchanged(self) -> bool:
+        return self.added == 0 and not self.tables
+
+
+def run_pipeline(
+    spark: SparkSession, data: Path | str, out: Path | str, trace_store: Path | str | None = None
+) -> PipelineResult:
+    """Reads what is new in all logs of `data` and brings the tables in `out` up to date.
+
+    Without anything new the tables stay as they are, file by file. Spans are joined from `trace_store`, or from the
+    store of the data folder if it has one.
+    """
+    folders = Folders(out)
+    added = sum(_add_records(spark, data, folders))
+    if not folders.parquet(RECORDS).exists():
+        raise PipelineError(f"the logs in {data} hold no records yet: produce some and run the pipeline again")
+    if added == 0 and folders.report.exists():
+        return PipelineResult(folders.out, 0)
+    records = spark.read.parquet(str(folders.parquet(RECORDS))).cache()
+    try:
+        made = {name: make(records) for name, make in tables.OF_RECORDS.items()}
+        store = Path(trace_store) if trace_store is not None else find_trace_store(Path(data))
+        if store is not None:
+            made[tables.HOPS] = tables.hops(records, spans_frame(spark, store))
+        written = {name: _write_table(frame, name, folders) for name, frame in made.items()}
+    finally:
+        records.unpersist()
+    write_report(folders.report, written)
+    return PipelineResult(folders.out, added, written)
+
+
+def _add_records(spark: SparkSession, data: Path | str, folders: Folders) -> list[int]:
+    added = []
+    for log in find_logs(Path(data)):
+        query = start_records_stream(spark, log, folders.out)
+        query.awaitTermination()
+        added.append(sum(int(progress["numInputRows"]) for progress in query.recentProgress))
+    return added
+
+
+def _write_table(frame: DataFrame, name: str, folders: Folders) -> pa.Table:
+    """A small table, whole: it replaces the one of the run before."""
+    table = frame.toArrow()
+    frame.sparkSession.createDataFrame(table).coalesce(1).write.mode("overwrite").parquet(str(folders.parquet(name)))
+    write_deltalake(str(folders.delta(name)), table, mode="overwrite", schema_mode="overwrite")
+    return table

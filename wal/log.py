@@ -89,6 +89,9 @@ class SingleWal(LogView):
         self._sequence = 0  # bytes written since the log was opened
         if not recovered.created:
             self._active.write([self._build_checkpoint(clean=False)])
+            # It names the boot that wrote what follows. All that follows says that this is on the disk, so that its
+            # damage is never taken for a power loss in the boot before.
+            self._active.sync()
         self._syncer = Syncer(self._sync_now, self._flush_if_room, settings.buffer_seconds)
 
     @classmethod

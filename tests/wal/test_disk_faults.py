@@ -374,7 +374,6 @@ def test_a_blocked_writer_is_told_when_the_sync_fails(tmp_path: Path) -> None:
     disk.fail("sync", lambda *_: True)
     time.sleep(0.05)
     disk.gate.set()
-    log.append([new(TOPIC, 1, batch())], Durability.WRITTEN)
     with pytest.raises(LogPoisonedError):
         log.wait_synced(log.sequence + 1, 30)
     thread.join(30)

@@ -5,7 +5,7 @@ Nothing is made for a call that is not sampled, and a span that cannot be record
 
 import contextlib
 import logging
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
 from opentelemetry import trace
@@ -137,11 +137,18 @@ def end_produce(
     }
     with _harmless():
         for at, (item, result) in enumerate(zip(request.partitions[:MAX_EVENTS], results, strict=False)):
-            _partition(span, at, item, result.error, result.base_offset, attributes)
+            _partition(span, at, item.topic, item.partition, result.error, result.base_offset, attributes)
     end(span, _failure(results)[1])
 
 
-def end_fetch(span: Span, request: ops.Fetch, results: Sequence[ops.FetchResult], size: int, waited: float) -> None:
+def end_fetch(
+    span: Span,
+    request: ops.Fetch,
+    results: Sequence[ops.FetchResult],
+    size: int,
+    waited: float,
+    name_of: Callable[[ops.FetchPartition], str],
+) -> None:
     attributes: dict[str, str | int | float] = {
         names.MESSAGING_OPERATION_TYPE: "receive",
         names.MESSAGING_BODY_SIZE: size,
@@ -152,7 +159,7 @@ def end_fetch(span: Span, request: ops.Fetch, results: Sequence[ops.FetchResult]
         if records is not None:
             attributes[names.MESSAGING_BATCH_COUNT] = records
         for at, (item, result) in enumerate(zip(request.partitions[:MAX_EVENTS], results, strict=False)):
-            _partition(span, at, item, result.error, item.offset, attributes)
+            _partition(span, at, name_of(item), item.partition, result.error, item.offset, attributes)
     end(span, _failure(results)[1])
 
 
@@ -170,17 +177,17 @@ def _record_count(results: Sequence[ops.FetchResult]) -> int | None:
 def _partition(
     span: Span,
     at: int,
-    item: ops.ProducePartition | ops.FetchPartition,
+    topic: str,
+    partition: int,
     error: int,
     offset: int,
     own: Mapping[str, str | int | float],
 ) -> None:
-    topic = item.topic or item.topic_id.hex()
     attributes: dict[str, str | int | float] = {
         names.KAFKA_TOPIC: topic,
-        names.KAFKA_PARTITION: item.partition,
+        names.KAFKA_PARTITION: partition,
         names.MESSAGING_DESTINATION: topic,
-        names.MESSAGING_PARTITION: str(item.partition),
+        names.MESSAGING_PARTITION: str(partition),
         names.MESSAGING_OFFSET: offset,
         names.KAFKA_ERROR_CODE: error,
     }

@@ -17,6 +17,7 @@ from opentelemetry.trace import Link, ProxyTracerProvider, Span, SpanKind, Statu
 
 from nodes.gateway.session import Session
 from nodes.kafka import ApiKey, ErrorCode, Request
+from nodes.mesh import Trace
 from traces import names
 
 _tracer = trace.get_tracer("rafka.gateway")
@@ -93,6 +94,13 @@ def answered(span: Span, response: Any) -> None:
         if error is not None:
             span.set_attribute(names.KAFKA_ERROR_CODE, int(error))
             span.set_status(Status(StatusCode.ERROR, f"Kafka error {int(error)}, {error.name}"))
+
+
+def name_topic(given: Trace, topic: str | None) -> None:
+    """The name of a topic that a request gave only by its id."""
+    if topic is not None and isinstance(given, Span):
+        with contextlib.suppress(Exception):
+            given.set_attributes({names.KAFKA_TOPIC: topic, names.MESSAGING_DESTINATION: topic})
 
 
 def end(span: Span | None, error: str = "") -> None:

@@ -1,6 +1,7 @@
 """Fetch: whole batches as bytes, with a long poll where there is too little; old clients get message sets."""
 
 import asyncio
+import functools
 from typing import NamedTuple
 
 from opentelemetry.trace import Span
@@ -45,13 +46,13 @@ def fetch(broker: Broker, call: KafkaCall) -> Payload | asyncio.Future[Payload]:
     seconds = min(request.max_wait_ms / 1000, call.deadline - began - DEADLINE_MARGIN)
     missing = request.min_bytes - reading.size
     if missing <= 0 or seconds <= 0 or reading.failed or broker.waits.closed:
-        return _answer(broker, request, reading, span, 0.0)
+        return _answer(broker, call.org_id, request, reading, span, 0.0)
     future: asyncio.Future[Payload] = loop.create_future()
 
     def ready() -> None:
         if not future.done():
             now = _read(broker, call.org_id, request)
-            future.set_result(_answer(broker, request, now, span, loop.time() - began))
+            future.set_result(_answer(broker, call.org_id, request, now, span, loop.time() - began))
 
     broker.waits.add(_keys(broker, call.org_id, request), missing, seconds, ready)
     return future
@@ -132,8 +133,17 @@ def _for_client(batches: list[memoryview], api_version: int) -> tuple[list[Buffe
     return found, Code.NONE
 
 
-def _answer(broker: Broker, request: ops.Fetch, reading: Reading, span: Span | None, waited: float) -> Payload:
+def _answer(
+    broker: Broker, org_id: int, request: ops.Fetch, reading: Reading, span: Span | None, waited: float
+) -> Payload:
     broker.counters.fetched_bytes += reading.size
     if span is not None:
-        spans.end_fetch(span, request, reading.results, reading.size, waited)
+        names = functools.partial(_name, broker, org_id)
+        spans.end_fetch(span, request, reading.results, reading.size, waited, names)
     return _ANSWER.parts(ops.FetchAnswer(reading.results))
+
+
+def _name(broker: Broker, org_id: int, item: ops.FetchPartition) -> str:
+    """Newer clients name topics only by their ids."""
+    topic = None if item.topic else broker.registry.find(org_id, "", item.topic_id)
+    return item.topic or (item.topic_id.hex() if topic is None else topic.record.name)

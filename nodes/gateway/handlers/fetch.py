@@ -6,6 +6,7 @@ from collections.abc import Coroutine, Sequence
 from typing import Any
 
 from nodes import ops
+from nodes.gateway import spans
 from nodes.gateway.errors import kafka_code, read_failure
 from nodes.gateway.handlers.cluster import NO_THROTTLE
 from nodes.gateway.routing import checked, learn, scatter, split
@@ -34,6 +35,8 @@ async def fetch(exchange: Exchange) -> Any:
         for topic in body.topics
         for partition in topic.partitions
     ]
+    if items and not items[0].topic:
+        spans.name_topic(exchange.trace, exchange.topics.name_of(items[0].topic_id))
     results = _within(await _poll(exchange, items), _max_bytes(exchange))
     return _response(exchange, ErrorCode.none, results)
 

@@ -76,6 +76,8 @@ class Connection(asyncio.BufferedProtocol):
 
     def connection_lost(self, exc: Exception | None) -> None:
         self._transport = None
+        # Now, not when the garbage collector or the last reference says so: half a request can be 100 MB.
+        self._frames.drop()
         if self._other is not None:
             self._other.cancel()
         # Produces that came whole are carried out: a client with acks=0 may send and go.

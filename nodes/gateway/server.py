@@ -8,6 +8,7 @@ from collections import Counter
 from collections.abc import Mapping
 from typing import Any
 
+from nodes.gateway import heap
 from nodes.gateway.brokers import Brokers
 from nodes.gateway.connection import Connection
 from nodes.gateway.session import Advertised, Exchange, Session
@@ -109,16 +110,20 @@ class Gateway:
         )
 
     async def _sweep(self) -> None:
-        """Closes connections that hold something and do nothing with it."""
-        loop = asyncio.get_running_loop()
+        """Closes connections that hold something and do nothing with it, and gives free memory back."""
         while True:
             await asyncio.sleep(self.settings.sweep_interval)
-            now = loop.time()
-            for connection in list(self._connections):
-                reason = connection.overdue(now)
-                if reason:
-                    connection.abort(reason)
+            # Functions of their own: a local here would hold a connection that went until the next sweep ends.
+            self._abort_overdue()
             self._shed_half_requests()
+            heap.trim(self.settings.free_heap_bytes)
+
+    def _abort_overdue(self) -> None:
+        now = asyncio.get_running_loop().time()
+        for connection in list(self._connections):
+            reason = connection.overdue(now)
+            if reason:
+                connection.abort(reason)
 
     def _shed_half_requests(self) -> None:
         """Keeps the requests that are not whole within the limit for all: the largest go first."""

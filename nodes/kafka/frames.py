@@ -50,6 +50,10 @@ class FrameReader:
         """Whether a part of a request came and the rest is missing."""
         return self._own is not None
 
+    def drop(self) -> None:
+        """Gives up a request that is not whole, and its memory: the rest will not come."""
+        self._own, self._have = None, 0
+
     def buffer(self) -> memoryview:
         """Where the socket puts the next bytes; never empty."""
         return self._scratch if self._own is None else memoryview(self._own)[self._have :]

@@ -103,6 +103,8 @@ MESSAGING_CLIENT_ID: Final = "messaging.client.id"
 
 # The event for each further partition of a request; the first one's values are the span's own attributes.
 PARTITION_EVENT: Final = "partition"
+# The event of a call whose caller did not wait for the answer.
+ABANDONED_EVENT: Final = "abandoned"
 
 # The record header that links a produce to the trace of whoever made the record.
 TRACEPARENT: Final = "traceparent"

@@ -201,7 +201,11 @@ class CallingSide:
         if call.transfer is not None and not call.transfer.done:
             call.transfer.aborted = True
         if call.span is not None:
-            spans.end(call.span, _failure(call.answer))
+            if not call.answer.done() or call.answer.cancelled():
+                spans.end_abandoned(call.span)
+            else:
+                error = call.answer.exception()
+                spans.end(call.span, "" if error is None else f"{type(error).__name__}: {error}")
 
     def _set_timer(self, when: float) -> None:
         if self._timer is not None:
@@ -374,11 +378,3 @@ class CallingSide:
         task = self._loop.create_task(coroutine)
         self._tasks.add(task)
         task.add_done_callback(self._tasks.discard)
-
-
-def _failure(answer: asyncio.Future[memoryview]) -> str:
-    """What a span says of a call that did not go well."""
-    if not answer.done() or answer.cancelled():
-        return "the caller went before the answer came"
-    error = answer.exception()
-    return "" if error is None else f"{type(error).__name__}: {error}"

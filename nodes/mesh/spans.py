@@ -117,6 +117,13 @@ def end(span: Span, error: str = "") -> None:
         span.end()
 
 
+def end_abandoned(span: Span) -> None:
+    """The caller went before the answer came: its decision, and no error."""
+    with _harmless:
+        span.add_event(names.ABANDONED_EVENT)
+        span.end()
+
+
 def start_handle(header: bytes, op_code: int, org_id: int, request_id: int) -> Span | None:
     """The serving side's span; call it only for a sampled header."""
     with _harmless:

@@ -12,9 +12,11 @@ from nodes.gateway.handlers.cluster import NO_THROTTLE
 from nodes.gateway.routing import checked, learn, scatter, split
 from nodes.gateway.session import Exchange
 from nodes.kafka import ErrorCode
-from nodes.mesh import MeshError, OpCode
+from nodes.mesh import NO_TRACE, MeshError, OpCode
 
 _READ_COMMITTED = 1
+# A long poll may look thousands of times; its trace shows the first ones.
+_TRACED_LOOKS = 8
 _FULL_EPOCHS = (-1, 0)  # no session wanted, and a new session wanted: both get a full answer without a session
 
 
@@ -98,9 +100,11 @@ class _Look:
         self._max_bytes = _max_bytes(exchange)
         self._last: dict[ops.FetchPartition, ops.FetchResult] = {}
         self._ended = asyncio.Event()
+        self._looks = 0
 
     async def take(self, wait: float) -> list[ops.FetchResult]:
         self._ended.clear()
+        self._looks += 1
 
         async def send(index: int, items: list[ops.FetchPartition]) -> list[ops.FetchResult]:
             return await self._ask(index, items, wait)
@@ -111,9 +115,8 @@ class _Look:
         exchange = self._exchange
         payload = ops.Fetch(exchange.request.version, int(wait * 1000), self._min_bytes, self._max_bytes, items)
         timeout = wait + exchange.settings.answer_time
-        call = exchange.brokers.call(
-            index, OpCode.FETCH, payload, ops.FetchAnswer, timeout=timeout, trace=exchange.trace
-        )
+        trace = exchange.trace if self._looks <= _TRACED_LOOKS else NO_TRACE
+        call = exchange.brokers.call(index, OpCode.FETCH, payload, ops.FetchAnswer, timeout=timeout, trace=trace)
         try:
             answer = await (self._until_ended(call) if self.several and wait else call)
             if answer is None:

@@ -154,7 +154,7 @@ def _raise(failures: list[str], count: int) -> None:
 
 
 def produce_batches(bootstrap: str, topic: str | None = None, **settings: str) -> Callable[[DataFrame, int], None]:
-    """A function for `foreachBatch` that produces each batch. `settings` are the Kafka client's own, as `linger_ms="0"`."""
+    """A function for `foreachBatch` that produces each batch. `settings` are the Kafka client's, as `linger_ms="0"`."""
 
     def produce(frame: DataFrame, _batch: int) -> None:
         writer = frame.write.format("rafka").mode("append").option(BOOTSTRAP, bootstrap)

@@ -16,6 +16,7 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 
 from wal import arrow_kernel
+from wal.arrow_columns import timestamps
 from wal.arrow_decoder import (
     BadBatchError,
     batch_headers,
@@ -23,7 +24,6 @@ from wal.arrow_decoder import (
     inflate,
     inflated_payload,
     plain_payload,
-    timestamps,
 )
 from wal.batch import HEADER_SIZE, encode_batch, parse_header, with_log_append_time
 from wal.compression import Codec

@@ -1,0 +1,218 @@
+"""Spark over the log: decoding against aiokafka's reader, scans against Parquet, a count, freshness, growth.
+
+All targets are ratios within this run but one: a record must be in a stream's next batch within half a second.
+"""
+
+import os
+import random
+import statistics
+import tempfile
+import threading
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from uuid import uuid4
+
+import pyarrow as pa
+from aiokafka.record.default_records import DefaultRecordBatch
+from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql.datasource import DataSource, DataSourceReader, InputPartition
+
+from bench.report import Report
+from rafka_lab.spark import spark_session
+from wal import Durability, NewBatch, NewRecord, SingleWal, TopicRecord, WalReader, build_batch, check_batch
+from wal.arrow_columns import RECORD_COLUMNS
+from wal.entry import Kind
+from wal.spark_options import parse_options
+from wal.spark_plan import LogPlan
+from wal.spark_read import read_split
+
+RECORDS = 2_000_000
+MANY_RECORDS = 20_000_000
+BATCH_RECORDS = 100
+# aiokafka's reader is slow enough that a part of the log says how slow.
+AIOKAFKA_RECORDS = 200_000
+ROUNDS = 3
+FRESH_RECORDS = 40
+FRESH_PAUSE = 0.25
+START = 1_700_000_000_000
+_POOL = 64  # different batches; the log repeats them
+
+
+def run(report: Report) -> None:
+    spark = spark_session(app_name="bench", settings={"spark.driver.memory": "4g"})
+    spark.dataSource.register(Nothing)
+    try:
+        with tempfile.TemporaryDirectory(prefix="rafka-bench-") as folder:
+            log = Path(folder) / "wal"
+            make_log(log, RECORDS)
+            _decode(report, log)
+            scan = _scan(report, spark, log, Path(folder) / "parquet")
+            _count(report, spark, log)
+            _freshness(report, spark, Path(folder))
+            _growth(report, spark, Path(folder) / "many", scan)
+    finally:
+        spark.stop()
+
+
+def topic(name: str, partitions: int = 2) -> TopicRecord:
+    return TopicRecord(topic_id=uuid4(), org_id=1, name=name, ulid=name, slug=name, rrl=name, leaders=[0] * partitions)
+
+
+def make_log(folder: Path, records: int) -> None:
+    """Records of about 150 bytes, a header on every tenth, over three topics of two partitions."""
+    chance = random.Random(1)
+    pool = [_batch(chance) for _ in range(_POOL)]
+    headers = [check_batch(batch) for batch in pool]
+    with SingleWal.open(folder) as log:
+        topics = [topic(name) for name in ("orders", "clicks", "payments")]
+        for record in topics:
+            log.create_topic(record)
+        for number in range(records // BATCH_RECORDS):
+            batch, header = pool[number % _POOL], headers[number % _POOL]
+            chosen = topics[number % 3].topic_id.bytes
+            log.append([NewBatch(chosen, number % 2, batch, header, os.urandom(16))])
+            if not log.has_room:
+                log.wait_synced()
+
+
+def _batch(chance: random.Random) -> bytes:
+    return build_batch(
+        [
+            NewRecord(
+                b"key-%d" % chance.randrange(10_000),
+                b'{"amount":%d,"note":"%s"}' % (chance.randrange(1_000), chance.randbytes(55).hex().encode()),
+                START + number,
+                (("traceparent", b"x" * 20),) if number % 10 == 0 else (),
+            )
+            for number in range(BATCH_RECORDS)
+        ]
+    )
+
+
+def _best(work: Callable[[], object]) -> float:
+    """Seconds of the fastest of some rounds: what the machine can do when it is left alone."""
+    times = []
+    for _ in range(ROUNDS):
+        start = time.perf_counter()
+        work()
+        times.append(time.perf_counter() - start)
+    return min(times)
+
+
+def _decode(report: Report, log: Path) -> None:
+    ours = RECORDS / _best(lambda: _decode_all(log))
+    theirs = AIOKAFKA_RECORDS / _best(lambda: _decode_with_aiokafka(log))
+    report.figure("decode, one core, all columns", ours / 1e6, "M/s")
+    report.figure("aiokafka's reader into Arrow", theirs / 1e6, "M/s")
+    report.at_least("decode against aiokafka's reader", ours / theirs, 10)
+
+
+def _decode_all(log: Path) -> None:
+    options = parse_options({"path": str(log)})
+    plan = LogPlan(options)
+    rows = sum(batch.num_rows for split in plan.splits(plan.selection()) for batch in read_split(split, options))
+    assert rows == RECORDS
+
+
+def _decode_with_aiokafka(log: Path) -> None:
+    columns: dict[str, list[object]] = {name: [] for name in ("offset", "timestamp", "key", "value", "headers")}
+    count = 0
+    for entry in WalReader(log).entries():
+        if entry.header.kind != Kind.DATA:
+            continue
+        for record in DefaultRecordBatch(bytes(entry.body)):
+            columns["offset"].append(record.offset)
+            columns["timestamp"].append(record.timestamp)
+            columns["key"].append(record.key)
+            columns["value"].append(record.value)
+            columns["headers"].append([{"key": key, "value": value} for key, value in record.headers])
+        count += entry.header.record_count
+        if count >= AIOKAFKA_RECORDS:
+            break
+    types = {"headers": RECORD_COLUMNS["headers"]}
+    pa.table({name: pa.array(column, types.get(name)) for name, column in columns.items()})
+
+
+def read(spark: SparkSession, log: Path, **options: str) -> DataFrame:
+    return spark.read.format("rafka_wal").options(**options).load(str(log))
+
+
+def _drain(frame: DataFrame) -> None:
+    frame.write.format("noop").mode("overwrite").save()
+
+
+def _scan(report: Report, spark: SparkSession, log: Path, parquet: Path) -> float:
+    read(spark, log).write.option("compression", "zstd").parquet(str(parquet))
+    ours = _best(lambda: _drain(read(spark, log)))
+    theirs = _best(lambda: _drain(spark.read.parquet(str(parquet))))
+    report.figure("full scan in Spark", RECORDS / ours / 1e6, "M/s")
+    report.at_most("full scan against zstd Parquet", ours / theirs, 2.5)
+    return ours
+
+
+class Nothing(DataSource):
+    """A source without rows: what a query costs before any work."""
+
+    @classmethod
+    def name(cls) -> str:
+        return "nothing"
+
+    def schema(self) -> str:
+        return "topic string, partition int"
+
+    def reader(self, schema: object) -> DataSourceReader:
+        return NothingReader()
+
+
+class NothingReader(DataSourceReader):
+    def read(self, partition: InputPartition) -> Iterator[tuple[str, int]]:
+        return iter(())
+
+
+def _count(report: Report, spark: SparkSession, log: Path) -> None:
+    wanted = {"columns": "topic,partition", "filterPushdown": "true"}
+    condition = "topic = 'orders' and partition = 1"
+    ours = _best(lambda: read(spark, log, **wanted).where(condition).count())
+    empty = _best(lambda: spark.read.format("nothing").load().where(condition).count())
+    report.figure("count of a topic's partition", ours * 1e3, "ms")
+    report.at_most("count with pushed topic and partition against an empty source", ours / empty, 3)
+
+
+def _freshness(report: Report, spark: SparkSession, folder: Path) -> None:
+    seen: dict[int, float] = {}
+    acked: dict[int, float] = {}
+
+    def take(frame: DataFrame, _number: int) -> None:
+        for row in frame.collect():
+            seen[row.offset] = time.perf_counter()
+
+    record = topic("fresh", 1)
+    with SingleWal.open(folder / "live") as log:
+        log.create_topic(record)
+        stream = spark.readStream.format("rafka_wal").option("columns", "offset").load(str(folder / "live"))
+        query = stream.writeStream.foreachBatch(take).option("checkpointLocation", str(folder / "checkpoint")).start()
+        writer = threading.Thread(target=_append, args=(log, record, acked))
+        writer.start()
+        writer.join()
+        end = time.monotonic() + 30
+        while len(seen) < FRESH_RECORDS and time.monotonic() < end:
+            time.sleep(0.05)
+        query.stop()
+    waits = [seen[offset] - acked[offset] for offset in acked if offset in seen][FRESH_RECORDS // 4 :]
+    report.at_most("from acknowledged to a stream's batch, median", statistics.median(waits), 0.5, "s")
+
+
+def _append(log: SingleWal, record: TopicRecord, acked: dict[int, float]) -> None:
+    for number in range(FRESH_RECORDS):
+        batch = build_batch([NewRecord(b"key", b"value" * 30, START + number)])
+        log.append([NewBatch(record.topic_id.bytes, 0, batch, check_batch(batch))], Durability.SYNCED)
+        log.wait_synced()
+        acked[number] = time.perf_counter()
+        time.sleep(FRESH_PAUSE)
+
+
+def _growth(report: Report, spark: SparkSession, log: Path, small: float) -> None:
+    make_log(log, MANY_RECORDS)
+    many = _best(lambda: _drain(read(spark, log)))
+    report.at_most(f"scan of {MANY_RECORDS // RECORDS} times as many records", many / small, 11)

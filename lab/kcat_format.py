@@ -68,7 +68,10 @@ def _token(record: Printed, letter: str, *, null: bool) -> str:
         case "T":
             return str(record.timestamp)
         case "h":
-            return ",".join(f"{name}={_shown(value, null=True)}" for name, value in record.headers)
+            return ",".join(
+                f"{name}={'NULL' if value is None else value.decode('utf-8', 'replace')}"
+                for name, value in record.headers
+            )
         case "t":
             return record.topic
         case "p":
@@ -101,7 +104,8 @@ def _json_text(data: bytes | None) -> str | None:
 
 
 def _shown(data: bytes | None, *, null: bool) -> str:
-    if data is None:
+    """With -Z kcat writes NULL for what is empty, too."""
+    if not data:
         return "NULL" if null else ""
     return data.decode("utf-8", "replace")
 

@@ -10,6 +10,8 @@ if TYPE_CHECKING:
 
 _COLOURS = re.compile(r"\x1b\[[0-9;]*m")
 _START_SECONDS = 120
+# Cells that papermill puts in; people count those that they wrote.
+_ADDED = {"injected-parameters", "papermill-error-cell-tag"}
 
 
 @dataclass(frozen=True)
@@ -57,7 +59,8 @@ def _failure(job: "Job", error: Any) -> Failure:
     text = "\n".join(error.traceback or [])
     said = f"{error.ename}: {error.evalue}" if error.ename else ""
     number = None
-    for position, cell in enumerate(document.cells, 1):
+    own = [cell for cell in document.cells if not _ADDED & set(cell.metadata.get("tags", ()))]
+    for position, cell in enumerate(own, 1):
         if cell.cell_type == "code" and cell.get("execution_count") == error.exec_count and cell.source == error.source:
             number = position
             said = said or "".join(out.text for out in cell.outputs if out.output_type == "stream")

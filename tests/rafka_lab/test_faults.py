@@ -67,7 +67,7 @@ def test_a_paused_broker_answers_when_it_is_resumed(lab: Lab) -> None:
 
 
 def test_what_cannot_be_done_is_said(lab: Lab) -> None:
-    with pytest.raises(LabError, match="no node 'broker-7'.*broker-0"):
+    with pytest.raises(LabError, match=r"no node 'broker-7'.*broker-0"):
         lab.faults.kill("broker-7")
     with pytest.raises(LabError, match="kill or stop it first"):
         lab.faults.torn_tail()

@@ -3,6 +3,7 @@
 import os
 import random
 from pathlib import Path
+from typing import Any
 from uuid import UUID
 
 from wal.batch import check_batch, parse_header
@@ -41,7 +42,7 @@ def topic(number: int, partitions: int = 1, name: str = "", **configs: str) -> T
     )
 
 
-def batch(value: bytes = b"value", count: int = 1, timestamp: int = 0, **fields: int) -> bytes:
+def batch(value: bytes = b"value", count: int = 1, timestamp: int = 0, **fields: Any) -> bytes:
     """A batch of `count` records of one value and one time; `fields` are those of `build_batch`."""
     return build_batch([NewRecord(b"key", value, timestamp)] * count, **fields)
 

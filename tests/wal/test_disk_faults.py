@@ -7,6 +7,7 @@ import sys
 import threading
 import time
 from collections.abc import Iterator
+from functools import partial
 from pathlib import Path
 
 import pytest
@@ -160,6 +161,10 @@ def test_a_full_disk_at_the_start_is_a_clear_error(tmp_path: Path) -> None:
 # A broken disk
 
 
+def _note(told: list[tuple[int, WalError | None]], number: int, error: WalError | None) -> None:
+    told.append((number, error))
+
+
 @pytest.mark.parametrize("k", range(1, 8))
 def test_the_first_failed_sync_ends_the_log(tmp_path: Path, k: int) -> None:
     """No ack of that group, no append after it, never a second try."""
@@ -173,7 +178,7 @@ def test_the_first_failed_sync_ends_the_log(tmp_path: Path, k: int) -> None:
         data = batch(b"%d" % number)
         try:
             (result,) = log.append([new(TOPIC, 0, data)], Durability.SYNCED)
-            log.when_synced(log.sequence, lambda error, number=number: told.append((number, error)))
+            log.when_synced(log.sequence, partial(_note, told, number))
             assert log.wait_synced(log.sequence, 30)
             acked[result.base_offset] = with_base_offset(data, result.base_offset, 0)
         except LogPoisonedError as error:

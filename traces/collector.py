@@ -56,6 +56,13 @@ class _Page(RequestHandler):
         self.finish(page.read_bytes())
 
 
+class _ViewerFile(StaticFileHandler):
+    """The viewer's script and style: asked for anew each time, so that a page never meets an older script."""
+
+    def set_extra_headers(self, path: str) -> None:
+        self.set_header("Cache-Control", "no-cache")
+
+
 class Collector:
     """Start it in a running event loop."""
 
@@ -111,7 +118,7 @@ class Collector:
         given = {"receiver": self._receiver, "executor": self._decoding}
         routes: list[Any] = [(r"/v1/traces", ExportHandler, given), (r"/", _Page)]
         routes += [(path, handler, asked) for path, handler in ROUTES]
-        routes.append((r"/viewer/(.*)", StaticFileHandler, {"path": str(VIEWER)}))
+        routes.append((r"/viewer/(viewer\.(?:js|css))", _ViewerFile, {"path": str(VIEWER)}))
         return Application(
             routes, default_handler_class=NotFound, default_handler_args=asked, log_function=lambda handler: None
         )

@@ -14,6 +14,7 @@ from opentelemetry.proto.trace.v1.trace_pb2 import Span
 
 from traces.otlp import KIND_NAMES, STATUS_ERROR, STATUS_NAMES, plain
 from traces.reader import StoredSource, StoredTrace
+from traces.viewer import MAX_SAFE_INTEGER
 
 _MICROSECOND = 1000
 
@@ -110,7 +111,9 @@ def _typed(value: AnyValue) -> tuple[str, Any]:
     if kind == "string_value":
         return "string", value.string_value
     if kind == "int_value":
-        return "int64", value.int_value
+        number = value.int_value
+        # Browsers read larger numbers wrongly; Jaeger writes them as text, too.
+        return "int64", number if -MAX_SAFE_INTEGER <= number <= MAX_SAFE_INTEGER else str(number)
     if kind == "bool_value":
         return "bool", value.bool_value
     if kind == "double_value":

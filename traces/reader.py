@@ -18,6 +18,9 @@ from traces.otlp import KIND_NAMES, STATUS_ERROR
 from traces.schema import open_for_reading
 from traces.search import TraceQuery, find
 
+# A graph of who calls whom needs no more; counting all of 1,000,000 spans takes two seconds.
+DEPENDENCY_TRACES = 20_000
+
 
 @dataclass(frozen=True)
 class StoredSource:
@@ -146,16 +149,18 @@ class Reader:
         )
 
     def dependencies(self, start: int, end: int) -> list[tuple[str, str, int]]:
-        """(calling service, called service, spans) for children whose parent belongs to another service."""
+        """(calling service, called service, spans) for children whose parent belongs to another service, over the
+        newest `DEPENDENCY_TRACES` traces that began in that time."""
         rows = self._db.execute(
             "SELECT caller.name, called.name, calls FROM ("
             " SELECT parent.service_id AS parent_service, child.service_id AS child_service, count(*) AS calls"
-            " FROM spans child JOIN spans parent"
-            " ON parent.trace_no = child.trace_no AND parent.span_id = child.parent_id"
-            " WHERE child.start BETWEEN ? AND ? AND parent.service_id <> child.service_id GROUP BY 1, 2)"
+            " FROM (SELECT trace_no FROM traces WHERE start BETWEEN ? AND ? ORDER BY start DESC LIMIT ?) AS newest"
+            " CROSS JOIN spans child ON child.trace_no = newest.trace_no"
+            " CROSS JOIN spans parent ON parent.trace_no = child.trace_no AND parent.span_id = child.parent_id"
+            " WHERE parent.service_id <> child.service_id GROUP BY 1, 2)"
             " JOIN services caller ON caller.service_id = parent_service"
             " JOIN services called ON called.service_id = child_service ORDER BY 1, 2",
-            (start, end),
+            (start, end, DEPENDENCY_TRACES),
         )
         return [(caller, called, calls) for caller, called, calls in rows]
 

@@ -6,6 +6,7 @@ import pickle
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from sample_traces import produce_trace
 
 from traces import errors, jaeger_json, names
 from traces.errors import ChainError, TraceFormatError
@@ -96,10 +97,37 @@ def test_parents_in_a_circle_are_shown_and_end() -> None:
 
 
 def test_the_critical_path_is_what_the_end_waited_for() -> None:
-    #  root 0-100: a 10-40, then b 30-80 with c 50-70 in it; nothing after 80.
+    #  root 0-100: a 10-40, then b 30-80 with c 50-70 in it; nothing after 80. What a did, b did not wait for.
     trace = Trace(TRACE_ID, [span(1, None, 0, 100), span(2, 1, 10, 40), span(3, 1, 30, 80), span(4, 3, 50, 70)])
     path = [(found.name, own // 1000) for found, own in trace.critical_path()]
-    assert path == [("n1", 10), ("n2", 20), ("n3", 20), ("n4", 20), ("n3", 10), ("n1", 20)]
+    assert path == [("n1", 30), ("n3", 20), ("n4", 20), ("n3", 10), ("n1", 20)]
+
+
+def test_the_critical_path_goes_on_after_a_parent_that_ends_early() -> None:
+    sample = jaeger_json.trace_of(produce_trace())
+    path = [(found.name, own // 1000) for found, own in sample.critical_path()]
+    # Of `sample_traces.PRODUCE`, from the first start to the last end, and as the viewer draws it.
+    assert path == [
+        ("gateway.kafka.connect", 130),
+        ("gateway.kafka.request", 180),
+        ("mesh.kafkaop.sent", 210),
+        ("mesh.kafkaop.handle", 120),
+        ("broker.produce.store", 790),
+        ("mesh.kafkaop.handle", 20),
+        ("kafkaop.ack", 160),
+        ("mesh.kafkaop.handle", 40),
+        ("mesh.kafkaop.sent", 130),
+        ("kafkaop.ack_received", 110),
+        ("mesh.kafkaop.sent", 60),
+        ("gateway.kafka.request", 230),
+    ]
+    assert sum(own for _, own in path) == 2_180
+
+
+def test_of_children_that_outlive_their_parent_the_last_one_counts() -> None:
+    trace = Trace(TRACE_ID, [span(1, None, 0, 10), span(2, 1, 5, 30), span(3, 1, 20, 50), span(4, 1, 60, 80)])
+    path = [(found.name, own // 1000) for found, own in trace.critical_path()]
+    assert path == [("n1", 5), ("n2", 5), ("n3", 30), ("n4", 20)]
 
 
 SPANS = st.lists(
@@ -114,7 +142,10 @@ def test_any_spans_make_a_trace(given_spans: list[tuple[int, int | None, int, in
     assert {found.span_id for found in trace.spans} == {found.span_id for found in spans}
     assert len(trace) + trace.duplicates == len(spans)
     path = trace.critical_path()
-    assert sum(own for _, own in path) == (trace.root.duration_ns if spans else 0)
+    outlived = any(trace.parent(found) and found.end_ns > trace.parent(found).end_ns for found in trace.spans)
+    covered = sum(own for _, own in path)
+    assert covered <= trace.end_ns - min((found.start_ns for found in spans), default=0) or not covered
+    assert outlived or covered == (trace.root.duration_ns if spans else 0)
     assert all(own >= 0 for _, own in path)
     again = Trace.from_json(trace.to_json())
     assert {(found.span_id, found.name) for found in again.spans} == {

@@ -164,10 +164,25 @@ def test_a_port_in_use_is_said(option: str) -> None:
 
 def test_the_viewers_page_and_files_are_served(start_collector: Start) -> None:
     running = start_collector()
-    for path in ("/", *(f"/viewer/{file.name}" for file in (ROOT / "traces" / "viewer").glob("*.js"))):
+    for path in ("/", "/viewer/viewer.js", "/viewer/viewer.css"):
         with urllib.request.urlopen(running.url + path, timeout=20) as answer:
             assert answer.status == 200
             assert answer.read()
+            assert answer.headers.get("Cache-Control", "no-cache") == "no-cache"
+
+
+def test_numbers_that_a_browser_reads_wrongly_are_text(start_collector: Start) -> None:
+    running = start_collector()
+    large = new_span("large")
+    for key, number in (("safe", 2**53 - 1), ("beyond", 2**53), ("below", -(2**63))):
+        large.attributes.add(key=key).value.int_value = number
+    send(running.url, large)
+    [trace] = running.get(f"/api/traces/{large.trace_id.hex()}")["data"]
+    tags = {tag["key"]: (tag["type"], tag["value"]) for tag in trace["spans"][0]["tags"]}
+    assert tags["safe"] == ("int64", 2**53 - 1)
+    assert tags["beyond"] == ("int64", str(2**53))
+    assert tags["below"] == ("int64", str(-(2**63)))
+    assert JaegerClient(running.url).trace(large.trace_id.hex()).root.attributes["beyond"] == 2**53
 
 
 def test_a_long_lived_client_makes_no_giant_trace(start_collector: Start) -> None:

@@ -153,8 +153,10 @@ def test_summaries_have_what_a_list_shows(collector: Running) -> None:
         ("/api/v3/traces/12345", 404),
         ("/api/v3/traces/g", 400),
         ("/nowhere", 404),
-        ("/viewer/../errors.py", 403),
-        ("/viewer/%2e%2e/errors.py", 403),
+        ("/viewer/../errors.py", 404),
+        ("/viewer/%2e%2e/errors.py", 404),
+        ("/viewer/__init__.py", 404),
+        ("/viewer/index.html", 404),
     ],
 )
 def test_questions_that_mean_nothing_get_an_error_and_not_a_crash(collector: Running, path: str, code: int) -> None:

@@ -3,7 +3,6 @@
 Any thread may call. Appends take turns; a sync happens outside of their lock, so appends go on while it runs.
 """
 
-import fcntl
 import os
 from collections.abc import Iterable, Sequence
 from enum import IntEnum
@@ -25,13 +24,12 @@ from wal.errors import (
     BatchTooLargeError,
     DiskFullError,
     LogClosedError,
-    LogLockedError,
     LogPoisonedError,
-    LogUnwritableError,
     OffsetOutOfRangeError,
     TopicExistsError,
     WalError,
 )
+from wal.folder import lock_for_writing, make_folder, unwritable
 from wal.recovery import RecoveryReport, make_checkpoint, recover, remove_segment
 from wal.retention import dead_segments, expired_log_starts
 from wal.segment import FileHeader
@@ -40,7 +38,6 @@ from wal.syncer import Callback, Syncer
 from wal.view import LogView
 from wal.writer import Buffer, Built, create_segment, now_ms
 
-LOCK_FILE = "lock"
 LEADER_EPOCH = 0  # one broker holds a partition for its whole life
 
 
@@ -100,15 +97,15 @@ class SingleWal(LogView):
         folder = Path(folder)
         disk = disk or Disk()
         try:
-            _make_folder(folder, disk)
-            lock = _lock(folder)
+            make_folder(folder, disk)
+            lock = lock_for_writing(folder)
         except OSError as error:
-            raise _unwritable(folder, error) from error
+            raise unwritable(folder, error) from error
         try:
             return cls(folder, settings or WalSettings(), disk, lock)
         except OSError as error:
             os.close(lock)
-            raise _unwritable(folder, error) from error
+            raise unwritable(folder, error) from error
         except BaseException:
             os.close(lock)
             raise
@@ -481,36 +478,3 @@ class SingleWal(LogView):
             raise LogClosedError(f"the log in {self._folder} is closed")
         if self._syncer.failure is not None:
             raise self._syncer.failure
-
-
-def _make_folder(folder: Path, disk: Disk) -> None:
-    """Makes the folder and those above it, each with a name that a power loss cannot take away."""
-    if folder.is_dir():
-        return
-    if not folder.parent.is_dir():
-        _make_folder(folder.parent, disk)
-    folder.mkdir(exist_ok=True)
-    disk.sync_folder(folder.parent)
-
-
-def _lock(folder: Path) -> int:
-    fd = os.open(folder / LOCK_FILE, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o644)
-    try:
-        fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
-    except BlockingIOError:
-        owner = os.pread(fd, 32, 0).decode(errors="replace").strip()
-        os.close(fd)
-        raise LogLockedError(
-            f"the log in {folder} is open for writing in process {owner or 'unknown'}: stop that one first, "
-            "or choose another folder",
-            path=folder,
-        ) from None
-    os.ftruncate(fd, 0)
-    os.pwrite(fd, f"{os.getpid()}\n".encode(), 0)
-    return fd
-
-
-def _unwritable(folder: Path, error: OSError) -> LogUnwritableError:
-    return LogUnwritableError(
-        f"the log folder {folder} cannot be used ({error.strerror}): choose one that you may write to", path=folder
-    )

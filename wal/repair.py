@@ -3,8 +3,6 @@
 Records keep their offsets, so a lost batch leaves a gap that consumers step over.
 """
 
-import fcntl
-import os
 from pathlib import Path
 from uuid import UUID
 
@@ -12,8 +10,9 @@ import msgspec
 
 from wal.control import Checkpoint, TopicRecord, decode_body
 from wal.entry import EntryHeader, Kind
-from wal.errors import LogLockedError, UnknownFormatError, WalError
-from wal.log import LOCK_FILE, SingleWal
+from wal.errors import UnknownFormatError, WalError
+from wal.folder import KeepClosed
+from wal.log import SingleWal
 from wal.segment import (
     FILE_HEADER_SIZE,
     LOG_MAGIC,
@@ -57,7 +56,7 @@ def repair(folder: Path, target: Path) -> Repaired:
         raise WalError(f"there is no log in {folder}: give the folder with the .log files", path=folder)
     if target.exists() and any(target.iterdir()):
         raise WalError(f"{target} is not empty: give a new folder for the repaired log", path=target)
-    with _Unlocked(folder), SingleWal.open(target) as new:
+    with KeepClosed(folder), SingleWal.open(target) as new:
         report = _Repair(folder, new).run()
     verified = verify(target)
     report.gaps = verified.gaps
@@ -69,27 +68,6 @@ def _check(verified: Verified, target: Path) -> None:
     """The copy is a log like any other; if it is not sound, the mistake is ours."""
     if verified.problems:
         raise WalError(f"the repaired log in {target} is not sound: {verified.problems[0].what}", path=target)
-
-
-class _Unlocked:
-    """Keeps a broker from opening the log while it is copied, and refuses if one has it open."""
-
-    def __init__(self, folder: Path) -> None:
-        self._folder = folder
-
-    def __enter__(self) -> None:
-        path = self._folder / LOCK_FILE
-        self._fd = os.open(path, os.O_RDONLY | os.O_CLOEXEC) if path.exists() else -1
-        if self._fd >= 0:
-            try:
-                fcntl.flock(self._fd, fcntl.LOCK_SH | fcntl.LOCK_NB)
-            except BlockingIOError:
-                os.close(self._fd)
-                raise LogLockedError(f"a broker has the log in {self._folder} open: stop it first") from None
-
-    def __exit__(self, *_: object) -> None:
-        if self._fd >= 0:
-            os.close(self._fd)
 
 
 class _Repair:

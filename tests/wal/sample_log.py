@@ -2,7 +2,8 @@
 
 from uuid import UUID, uuid4
 
-from wal import Durability, NewBatch, NewRecord, SingleWal, TopicRecord, WalSettings, build_batch, check_batch
+from tests.wal import logs
+from wal import NewBatch, NewRecord, SingleWal, TopicRecord, WalSettings, build_batch, check_batch
 from wal.batch import parse_header
 from wal.view import LogView
 
@@ -10,16 +11,7 @@ SMALL = WalSettings(segment_bytes=20_000, checkpoint_bytes=8_000)
 
 
 def topic(name: str, partitions: int = 2, **configs: str) -> TopicRecord:
-    return TopicRecord(
-        topic_id=uuid4(),
-        org_id=1,
-        name=name,
-        ulid=f"top_{name}",
-        slug=name,
-        rrl=f"1/dev/lab/topics/{name}",
-        leaders=[0] * partitions,
-        configs={key.replace("_", "."): value for key, value in configs.items()},
-    )
+    return logs.topic(uuid4().int >> 1, partitions, name, **configs)
 
 
 def batch(
@@ -45,8 +37,3 @@ def all_batches(view: LogView, record: TopicRecord, partition: int) -> list[byte
         found += [bytes(data) for data in step]
         offset = parse_header(found[-1]).next_offset
     return found
-
-
-def synced(log: SingleWal, *batches: NewBatch) -> None:
-    log.append(list(batches), Durability.SYNCED)
-    log.wait_synced()

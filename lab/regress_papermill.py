@@ -63,6 +63,8 @@ def _failure(job: "Job", error: Any) -> Failure:
     for position, cell in enumerate(own, 1):
         if cell.cell_type == "code" and cell.get("execution_count") == error.exec_count and cell.source == error.source:
             number = position
-            said = said or "".join(out.text for out in cell.outputs if out.output_type == "stream")
+            if not any(out.output_type == "error" for out in cell.outputs):
+                said = "".join(out.text for out in cell.outputs if out.output_type == "stream")
+                text = ""
     plain = _COLOURS.sub("", text).strip()
     return Failure(number, error.source, f"{plain}\n{said}".strip() if said and said not in plain else plain or said)

@@ -1,0 +1,164 @@
+"""JupyterLab as a person meets it: open the first notebook, run it, see the panel and the trace, click."""
+
+import os
+import re
+import secrets
+import shutil
+import subprocess
+import sys
+import time
+import urllib.error
+import urllib.request
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from playwright.sync_api import Page, expect
+
+ROOT = Path(__file__).parents[2]
+SERVER_SECONDS = 90.0
+# Starting a kernel, three nodes and all cells takes about 15 s on a machine of its own.
+RUN_MS = 150_000
+
+
+class Jupyter:
+    """A JupyterLab on a copy of the notebooks, with a token, on loopback."""
+
+    def __init__(self, folder: Path) -> None:
+        self.notebooks = folder / "notebooks"
+        shutil.copytree(ROOT / "notebooks", self.notebooks)
+        self._token = secrets.token_hex(8)
+        self._log = folder / "jupyter.log"
+        settings = {name: str(folder / name.lower()) for name in ("JUPYTER_CONFIG_DIR", "JUPYTER_DATA_DIR")}
+        flags = [
+            "--no-browser",
+            "--port=0",
+            f"--notebook-dir={self.notebooks}",
+            f"--IdentityProvider.token={self._token}",
+        ]
+        root = ["--allow-root"] if os.getuid() == 0 else []
+        with self._log.open("wb") as log:
+            self._process = subprocess.Popen(
+                [sys.executable, "-m", "jupyterlab", *flags, *root],
+                stdout=log,
+                stderr=log,
+                env=os.environ | settings | {"JUPYTERLAB_SETTINGS_DIR": str(folder / "settings")},
+                process_group=0,
+            )
+        self.url = self._wait()
+
+    def _wait(self) -> str:
+        deadline = time.monotonic() + SERVER_SECONDS
+        while time.monotonic() < deadline and self._process.poll() is None:
+            found = re.search(r"http://(?:127\.0\.0\.1|localhost):(\d+)/lab", self._log.read_text())
+            if found:
+                url = f"http://127.0.0.1:{found[1]}"
+                try:
+                    urllib.request.urlopen(f"{url}/api/status?token={self._token}", timeout=5).close()
+                except urllib.error.URLError:
+                    pass
+                else:
+                    return url
+            time.sleep(0.1)
+        raise AssertionError(f"JupyterLab does not answer:\n{self._log.read_text()[-3000:]}")
+
+    def address(self, notebook: str) -> str:
+        return f"{self.url}/lab/tree/{notebook}?token={self._token}&reset"
+
+    def stop(self) -> None:
+        """Kernels end with their server, and nodes with their kernels."""
+        self._process.terminate()
+        try:
+            self._process.wait(20)
+        except subprocess.TimeoutExpired:
+            self._process.kill()
+            self._process.wait()
+
+
+@pytest.fixture(scope="module")
+def jupyter(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Jupyter]:
+    server = Jupyter(tmp_path_factory.mktemp("jupyter"))
+    yield server
+    server.stop()
+
+
+@pytest.fixture
+def page(new_page: Callable[..., Any]) -> Page:
+    page: Page = new_page(viewport={"width": 1440, "height": 1000})
+    page.set_default_timeout(60_000)
+    return page
+
+
+def run_all(page: Page, jupyter: Jupyter, notebook: str) -> None:
+    page.goto(jupyter.address(notebook))
+    page.locator(".jp-Notebook .jp-Cell").first.wait_for()
+    page.get_by_role("menuitem", name="Run", exact=True).click()
+    page.get_by_role("menuitem", name="Run All Cells", exact=True).click()
+
+
+def cell(page: Page, text: str) -> Any:
+    return page.locator(".jp-CodeCell", has_text=text)
+
+
+def bring(page: Page, text: str) -> Any:
+    """Scrolls until the cell with that text is in the document: JupyterLab draws only what can be seen."""
+    found = cell(page, text).first
+    scroller = page.locator(".jp-WindowedPanel-outer").first
+    for _ in range(80):
+        if found.count() and found.is_visible():
+            break
+        scroller.evaluate("element => element.scrollBy(0, 300)")
+        page.wait_for_timeout(50)
+    found.scroll_into_view_if_needed()
+    return found
+
+
+@pytest.mark.timeout(300)
+def test_a_new_user_runs_the_first_notebook_and_looks_around(
+    page: Page, jupyter: Jupyter, keep: Callable[[Any, str], None]
+) -> None:
+    run_all(page, jupyter, "00_start_here.ipynb")
+    panel = page.locator(".rl-panel").first
+    panel.wait_for(timeout=RUN_MS)
+    expect(panel.locator("tr[data-node=gateway] .rl-state")).to_have_text("running")
+    expect(panel.locator("tr[data-node=broker-0] .rl-state")).to_have_text("running")
+
+    bring(page, "trace = lab.traces.of")
+    viewer = page.locator(".rtv").first
+    viewer.wait_for(timeout=RUN_MS)
+    span = viewer.get_by_text("broker.produce.store").first
+    span.scroll_into_view_if_needed()
+    keep(page, "trace")
+    span.click()
+    expect(viewer.get_by_text("kafka.topic", exact=False).first).to_be_visible()
+    expect(viewer.get_by_text("hello").first).to_be_visible()
+    keep(page, "span")
+
+    bring(page, "lab.wal\n")
+    wal = page.locator(".rl-wal").first
+    wal.wait_for(timeout=RUN_MS)
+    wal.locator("button.rl-part").first.click()
+    expect(wal.locator(".rl-detail")).to_contain_text("offsets 0 to")
+    keep(page, "wal")
+
+    bring(page, "PRODUCE_PARENTS")
+    page.wait_for_function(
+        "() => !document.querySelector('.jp-RenderedText[data-mime-type=\"application/vnd.jupyter.stderr\"]')"
+    )
+    page.locator(".jp-WindowedPanel-outer").first.evaluate("element => element.scrollTo(0, 0)")
+    panel.scroll_into_view_if_needed()
+    expect(panel.locator("tr[data-node=broker-0]")).to_contain_text("1,002")
+    keep(page, "light")
+    page.get_by_role("menuitem", name="Settings", exact=True).click()
+    page.get_by_role("menuitem", name="Theme", exact=True).hover()
+    page.get_by_role("menuitem", name="JupyterLab Dark", exact=True).click()
+    expect(panel).to_have_attribute("data-theme", "dark")
+    page.wait_for_timeout(500)
+    keep(page, "dark")
+
+    panel.get_by_role("button", name="kill broker-0").click()
+    expect(panel.locator("tr[data-node=broker-0] .rl-state")).to_have_text("killed", timeout=30_000)
+    keep(page, "killed")
+    panel.get_by_role("button", name="start broker-0").click()
+    expect(panel.locator("tr[data-node=broker-0] .rl-state")).to_have_text("running", timeout=30_000)

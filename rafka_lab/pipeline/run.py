@@ -5,13 +5,19 @@ from pathlib import Path
 
 import pyarrow as pa
 from deltalake import write_deltalake
+from pyspark.errors import StreamingQueryException
 from pyspark.sql import DataFrame, SparkSession
 
 from rafka_lab.pipeline import tables
 from rafka_lab.pipeline.report import write_report
-from rafka_lab.pipeline.sources import PipelineError, find_logs, find_trace_store
+from rafka_lab.pipeline.sources import Log, PipelineError, find_logs, find_trace_store
 from rafka_lab.pipeline.spans import spans_frame
 from rafka_lab.pipeline.stream import RECORDS, Folders, start_records_stream
+
+# Spark gives the Python process of a stream 10 s to start, which cannot be set and is short on a busy machine. The
+# checkpoint makes another attempt safe.
+START_ATTEMPTS = 3
+_SLOW_WORKER = "Python worker failed to connect back"
 
 
 @dataclass(frozen=True)
@@ -41,7 +47,7 @@ def run_pipeline(
     """
     folders = Folders(out)
     added = sum(_add_records(spark, data, folders))
-    if not folders.parquet(RECORDS).exists():
+    if not any(folders.parquet(RECORDS).glob("log=*/batch=*")):
         raise PipelineError(f"the logs in {data} hold no records yet: produce some and run the pipeline again")
     if added == 0 and folders.report.exists():
         return PipelineResult(folders.out, 0)
@@ -59,11 +65,21 @@ def run_pipeline(
 
 
 def _add_records(spark: SparkSession, data: Path | str, folders: Folders) -> list[int]:
-    added = []
-    for log in find_logs(Path(data)):
+    return [_add_records_of(spark, log, folders) for log in find_logs(Path(data))]
+
+
+def _add_records_of(spark: SparkSession, log: Log, folders: Folders) -> int:
+    added = 0
+    for attempt in range(1, START_ATTEMPTS + 1):
         query = start_records_stream(spark, log, folders.out)
-        query.awaitTermination()
-        added.append(sum(int(progress["numInputRows"]) for progress in query.recentProgress))
+        try:
+            query.awaitTermination()
+        except StreamingQueryException as error:
+            if _SLOW_WORKER not in str(error) or attempt == START_ATTEMPTS:
+                raise
+        added += sum(int(progress["numInputRows"]) for progress in query.recentProgress)
+        if query.exception() is None:
+            break
     return added
 
 

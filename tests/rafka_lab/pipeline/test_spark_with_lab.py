@@ -31,15 +31,14 @@ def produce(lab: Lab) -> None:
     admin = AdminClient({"bootstrap.servers": lab.bootstrap})
     for future in admin.create_topics([NewTopic("orders", 2), NewTopic("copied", 1), NewTopic("gone", 1)]).values():
         future.result(30)
+    now = int(time.time() * 1000)  # older records would be gone at the broker's next look at retention
     for codec in CODECS:
         producer = Producer({"bootstrap.servers": lab.bootstrap, "compression.type": codec})
         for number in range(40):
             key = None if number % 7 == 0 else f"{codec}-{number}".encode()
             value = None if number % 11 == 0 else codec.encode() * number
             headers = [("codec", codec.encode()), ("none", None)] if number % 5 == 0 else None
-            producer.produce(
-                "orders", value, key, partition=number % 2, timestamp=1_700_000_000_000 + number, headers=headers
-            )
+            producer.produce("orders", value, key, partition=number % 2, timestamp=now + number, headers=headers)
         producer.produce("gone", b"x")
         assert producer.flush(30) == 0
     admin.delete_topics(["gone"])["gone"].result(30)

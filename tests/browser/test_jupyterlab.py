@@ -1,5 +1,6 @@
 """JupyterLab as a person meets it: open the first notebook, run it, see the panel and the trace, click."""
 
+import json
 import os
 import re
 import secrets
@@ -91,27 +92,34 @@ def page(new_page: Callable[..., Any]) -> Page:
 
 
 def run_all(page: Page, jupyter: Jupyter, notebook: str) -> None:
+    """Opens a notebook, runs it to its end and scrolls back to its top."""
     page.goto(jupyter.address(notebook))
-    page.locator(".jp-Notebook .jp-Cell").first.wait_for()
+    expect(page.locator(".jp-StatusBar-Widget, #jp-main-statusbar").first).to_contain_text("| Idle", timeout=RUN_MS)
+    news = page.get_by_role("button", name="No", exact=True)
+    if news.count():
+        news.click()
     page.get_by_role("menuitem", name="Run", exact=True).click()
     page.get_by_role("menuitem", name="Run All Cells", exact=True).click()
+    cells = json.loads((jupyter.notebooks / notebook).read_text())["cells"]
+    last = sum(cell["cell_type"] == "code" for cell in cells)
+    page.locator(".jp-InputPrompt", has_text=f"[{last}]:").wait_for(timeout=RUN_MS)
+    scroll(page, -100_000)
 
 
-def cell(page: Page, text: str) -> Any:
-    return page.locator(".jp-CodeCell", has_text=text)
+def scroll(page: Page, pixels: int) -> None:
+    page.locator(".jp-WindowedPanel-outer").first.evaluate("(element, by) => element.scrollBy(0, by)", pixels)
+    page.wait_for_timeout(100)
 
 
-def bring(page: Page, text: str) -> Any:
-    """Scrolls until the cell with that text is in the document: JupyterLab draws only what can be seen."""
-    found = cell(page, text).first
-    scroller = page.locator(".jp-WindowedPanel-outer").first
-    for _ in range(80):
+def bring(page: Page, selector: str) -> Any:
+    """Scrolls down to the first such element: JupyterLab has only what can be seen in its document."""
+    found = page.locator(selector).first
+    for _ in range(60):
         if found.count() and found.is_visible():
-            break
-        scroller.evaluate("element => element.scrollBy(0, 300)")
-        page.wait_for_timeout(50)
-    found.scroll_into_view_if_needed()
-    return found
+            found.scroll_into_view_if_needed()
+            return found
+        scroll(page, 250)
+    raise AssertionError(f"there is no {selector}")
 
 
 @pytest.mark.timeout(300)
@@ -119,42 +127,30 @@ def test_a_new_user_runs_the_first_notebook_and_looks_around(
     page: Page, jupyter: Jupyter, keep: Callable[[Any, str], None]
 ) -> None:
     run_all(page, jupyter, "00_start_here.ipynb")
-    panel = page.locator(".rl-panel").first
-    panel.wait_for(timeout=RUN_MS)
+    panel = bring(page, ".rl-panel")
     expect(panel.locator("tr[data-node=gateway] .rl-state")).to_have_text("running")
-    expect(panel.locator("tr[data-node=broker-0] .rl-state")).to_have_text("running")
-
-    bring(page, "trace = lab.traces.of")
-    viewer = page.locator(".rtv").first
-    viewer.wait_for(timeout=RUN_MS)
-    span = viewer.get_by_text("broker.produce.store").first
-    span.scroll_into_view_if_needed()
-    keep(page, "trace")
-    span.click()
-    expect(viewer.get_by_text("kafka.topic", exact=False).first).to_be_visible()
-    expect(viewer.get_by_text("hello").first).to_be_visible()
-    keep(page, "span")
-
-    bring(page, "lab.wal\n")
-    wal = page.locator(".rl-wal").first
-    wal.wait_for(timeout=RUN_MS)
-    wal.locator("button.rl-part").first.click()
-    expect(wal.locator(".rl-detail")).to_contain_text("offsets 0 to")
-    keep(page, "wal")
-
-    bring(page, "PRODUCE_PARENTS")
-    page.wait_for_function(
-        "() => !document.querySelector('.jp-RenderedText[data-mime-type=\"application/vnd.jupyter.stderr\"]')"
-    )
-    page.locator(".jp-WindowedPanel-outer").first.evaluate("element => element.scrollTo(0, 0)")
-    panel.scroll_into_view_if_needed()
     expect(panel.locator("tr[data-node=broker-0]")).to_contain_text("1,002")
     keep(page, "light")
+
+    viewer = bring(page, ".rtv")
+    keep(page, "trace")
+    viewer.get_by_text("broker.produce.store").first.click()
+    expect(viewer.get_by_text("messaging.batch.message_count").first).to_be_visible()
+    expect(viewer.get_by_text("wal.segment").first).to_be_visible()
+    keep(page, "span")
+
+    wal = bring(page, ".rl-wal")
+    wal.locator("button.rl-part").first.click()
+    expect(wal.locator(".rl-detail")).to_contain_text("hello partition 0: offsets 0 to 1,001")
+    keep(page, "wal")
+
     page.get_by_role("menuitem", name="Settings", exact=True).click()
-    page.get_by_role("menuitem", name="Theme", exact=True).hover()
-    page.get_by_role("menuitem", name="JupyterLab Dark", exact=True).click()
-    expect(panel).to_have_attribute("data-theme", "dark")
-    page.wait_for_timeout(500)
+    page.locator(".lm-Menu-itemLabel", has_text=re.compile("^Theme$")).click()
+    page.locator(".lm-Menu-itemLabel", has_text=re.compile("^JupyterLab Dark$")).click()
+    expect(wal).to_have_attribute("data-theme", "dark")
+    keep(page, "wal-dark")
+    scroll(page, -100_000)
+    panel = bring(page, ".rl-panel")
     keep(page, "dark")
 
     panel.get_by_role("button", name="kill broker-0").click()
@@ -162,3 +158,13 @@ def test_a_new_user_runs_the_first_notebook_and_looks_around(
     keep(page, "killed")
     panel.get_by_role("button", name="start broker-0").click()
     expect(panel.locator("tr[data-node=broker-0] .rl-state")).to_have_text("running", timeout=30_000)
+    assert bring(page, ".rtv").get_attribute("data-theme") == "dark"
+    keep(page, "trace-dark")
+
+
+@pytest.mark.timeout(300)
+def test_charts_are_drawn_without_a_network(page: Page, jupyter: Jupyter, keep: Callable[[Any, str], None]) -> None:
+    run_all(page, jupyter, "10_follow_one_message.ipynb")
+    chart = bring(page, ".vega-embed :is(canvas, svg)")
+    assert chart.bounding_box()["width"] > 300
+    keep(page, "waterfall")

@@ -39,7 +39,7 @@ def test_the_panel_follows_the_cluster_and_its_buttons_work(lab: Lab) -> None:
     panel._on_message(panel, {"action": "resume", "node": "broker-0"}, [])
     wait_until(lambda: state_of(panel, "broker-0") == "running")
     lab.produce("t", ["a"] * 10)
-    wait_until(lambda: panel.nodes[0]["records"] == 10)
+    wait_until(lambda: next(node for node in panel.nodes if node["name"] == "broker-0")["records"] == 10)
     assert lab.faults.timeline()["fault"].tolist() == ["kill", "restart", "pause", "resume"]
     lab.stop()
     wait_until(lambda: state_of(panel, "gateway") == "stopped")

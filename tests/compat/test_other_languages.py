@@ -73,6 +73,24 @@ def test_java(java: tuple[str, Path], bootstrap: str, test: str) -> None:
     assert out.strip() == "passed"
 
 
+def test_javas_client_compatibility_test(java: tuple[str, Path], bootstrap: str, new_topic: Callable[..., str]) -> None:
+    """Kafka's own check of a broker by its clients; it compares what works with what we say works."""
+    program, folder = java
+    says = {
+        "--offsets-for-times-supported": "True",
+        "--cluster-id-supported": "True",
+        "--expect-record-too-large-exception": "False",
+        "--num-cluster-nodes": "1",
+        "--create-topics-supported": "True",
+        "--describe-acls-supported": "False",
+        "--describe-configs-supported": "True",
+        "--idempotent-producer-supported": "True",
+    }
+    words = ["--bootstrap-server", bootstrap, "--topic", new_topic(), *(word for pair in says.items() for word in pair)]
+    out = passes(program, "-cp", "lib/*", "org.apache.kafka.tools.ClientCompatibilityTest", *words, folder=folder)
+    assert out.strip().endswith("SUCCESS.")
+
+
 def test_javas_verifiable_producer(java: tuple[str, Path], bootstrap: str, topic_name: str) -> None:
     program, folder = java
     tool = "org.apache.kafka.tools.VerifiableProducer"

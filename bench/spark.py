@@ -116,22 +116,35 @@ def _decode_all(log: Path) -> None:
 
 
 def _decode_with_aiokafka(log: Path) -> None:
-    columns: dict[str, list[object]] = {name: [] for name in ("offset", "timestamp", "key", "value", "headers")}
+    """The same columns, as a careful program would fill them record by record."""
+    reader = WalReader(log)
+    names = {topic_id: record.name for topic_id, record in reader.state.topics.items()}
+    columns: dict[str, list[object]] = {name: [] for name in RECORD_COLUMNS}
+    add = {name: column.append for name, column in columns.items()}
     count = 0
-    for entry in WalReader(log).entries():
-        if entry.header.kind != Kind.DATA:
+    for entry in reader.entries():
+        header = entry.header
+        if header.kind != Kind.DATA:
             continue
+        name, trace = names[header.topic_id], header.trace_id.hex()
         for record in DefaultRecordBatch(bytes(entry.body)):
-            columns["offset"].append(record.offset)
-            columns["timestamp"].append(record.timestamp)
-            columns["key"].append(record.key)
-            columns["value"].append(record.value)
-            columns["headers"].append([{"key": key, "value": value} for key, value in record.headers])
-        count += entry.header.record_count
+            add["key"](record.key)
+            add["value"](record.value)
+            add["topic"](name)
+            add["partition"](header.partition)
+            add["offset"](record.offset)
+            add["timestamp"](record.timestamp * 1000)
+            add["timestampType"](record.timestamp_type)
+            add["headers"]([{"key": key, "value": value} for key, value in record.headers] or None)
+            add["org_id"](header.org_id)
+            add["trace_id"](trace)
+            add["segment"](entry.segment)
+            add["position"](header.position)
+        count += header.record_count
         if count >= AIOKAFKA_RECORDS:
             break
-    types = {"headers": RECORD_COLUMNS["headers"]}
-    pa.table({name: pa.array(column, types.get(name)) for name, column in columns.items()})
+    table = pa.table({name: pa.array(column, RECORD_COLUMNS[name]) for name, column in columns.items()})
+    assert table.num_rows == AIOKAFKA_RECORDS
 
 
 def read(spark: SparkSession, log: Path, **options: str) -> DataFrame:

@@ -4,8 +4,8 @@ Which batches, from which file and with which of an entry's other columns is lef
 fast as `wal.records`, which stays the reference: whatever is refused here is explained by it.
 """
 
-from collections.abc import Sequence
-from typing import NamedTuple
+from collections.abc import Callable, Sequence
+from typing import NamedTuple, TypeAlias
 
 import numpy as np
 import pyarrow as pa
@@ -37,6 +37,7 @@ BATCH_HEADER = np.dtype(
     ]
 )
 assert BATCH_HEADER.itemsize == HEADER_SIZE
+BatchOf: TypeAlias = Callable[[int], Buffer]
 _WANT = {"key": KEY, "value": VALUE, "headers": HEADERS}
 
 
@@ -85,17 +86,17 @@ def inflate(batch: Buffer, attributes: int) -> memoryview:
     return decompress(Codec(attributes & 0x07), memoryview(batch)[HEADER_SIZE:])
 
 
-def decode_payload(payload: Payload, columns: Sequence[str], batches: Sequence[Buffer]) -> dict[str, pa.Array]:
+def decode_payload(payload: Payload, columns: Sequence[str], batch: BatchOf) -> dict[str, pa.Array]:
     """The columns `offset` and `timestamp`, and those of `key`, `value` and `headers` that are asked for.
 
-    `batches` are the same ones as they lie in the log; only the one that turns out bad is looked at.
+    `batch(i)` is batch i as it lies in the log; it is called only if one turns out bad.
     """
     headers = payload.headers
     counts = headers["record_count"].astype(np.int64)
     room = (payload.ends - payload.starts) // MIN_RECORD_BYTES
     impossible = (counts < 0) | (counts > room)
     if impossible.any():
-        raise _explain(int(np.argmax(impossible)), batches)
+        raise _explain(int(np.argmax(impossible)), batch)
     out = _Output(int(counts.sum()), int((payload.ends - payload.starts).sum()), columns)
     bad, key_nulls, value_nulls = arrow_kernel.decode(
         payload.data,
@@ -115,8 +116,8 @@ def decode_payload(payload: Payload, columns: Sequence[str], batches: Sequence[B
         out.header_done,
     )
     if bad >= 0:
-        raise _explain(int(bad), batches)
-    return _arrays(out, headers, counts, (int(key_nulls), int(value_nulls)), batches)
+        raise _explain(int(bad), batch)
+    return _arrays(out, headers, counts, (int(key_nulls), int(value_nulls)), batch)
 
 
 class _Output:
@@ -153,7 +154,7 @@ class _Output:
 
 
 def _arrays(
-    out: _Output, headers: np.ndarray, counts: np.ndarray, nulls: tuple[int, int], batches: Sequence[Buffer]
+    out: _Output, headers: np.ndarray, counts: np.ndarray, nulls: tuple[int, int], batch: BatchOf
 ) -> dict[str, pa.Array]:
     by_broker = (headers["attributes"] & LOG_APPEND_TIME_BIT) != 0
     if by_broker.any():
@@ -165,7 +166,7 @@ def _arrays(
     if out.want & VALUE:
         arrays["value"] = _binary(out.rows, out.value, nulls[1])
     if out.want & HEADERS:
-        arrays["headers"] = _header_lists(out, batches)
+        arrays["headers"] = _header_lists(out, len(headers), batch)
     return arrays
 
 
@@ -179,7 +180,7 @@ def _bitmap(valid: np.ndarray) -> pa.Buffer:
     return pa.py_buffer(np.packbits(valid, bitorder="little"))
 
 
-def _header_lists(out: _Output, batches: Sequence[Buffer]) -> pa.Array:
+def _header_lists(out: _Output, count_of_batches: int, batch: BatchOf) -> pa.Array:
     """Lists of headers; null for a record without any, as Spark's Kafka source has it."""
     count, _, _, value_nulls = (int(number) for number in out.header_done)
     key_ends, key_bytes, value_ends, value_bytes, value_valid = out.header
@@ -189,7 +190,7 @@ def _header_lists(out: _Output, batches: Sequence[Buffer]) -> pa.Array:
     try:
         keys.validate(full=True)
     except pa.ArrowInvalid:
-        raise _explain_any(batches) from None
+        raise _explain_any(count_of_batches, batch) from None
     values = _binary(count, (value_ends, value_bytes, value_valid), value_nulls)
     structs = pa.StructArray.from_arrays([keys, values], fields=list(HEADER_TYPE))
     some = np.diff(out.header_ends) > 0
@@ -198,20 +199,18 @@ def _header_lists(out: _Output, batches: Sequence[Buffer]) -> pa.Array:
     return pa.Array.from_buffers(HEADERS_TYPE, out.rows, buffers, nulls, children=[structs])
 
 
-def _explain(number: int, batches: Sequence[Buffer]) -> BadBatchError:
+def _explain(number: int, batch: BatchOf) -> BadBatchError:
     """What the reference decoder says about a batch that the kernel refused."""
-    found = _fault(batches[number])
-    assert found is not None, (
-        f"the kernel refuses batch {bytes(batches[number]).hex()} that the reference decoder reads"
-    )
+    found = _fault(batch(number))
+    assert found is not None, f"the kernel refuses batch {bytes(batch(number)).hex()} that the reference decoder reads"
     return BadBatchError(str(found), number=number, position=found.position)
 
 
-def _explain_any(batches: Sequence[Buffer]) -> BadBatchError:
+def _explain_any(count: int, batch: BatchOf) -> BadBatchError:
     """The same where it is not known which batch it is."""
-    for number, batch in enumerate(batches):
-        if _fault(batch) is not None:
-            return _explain(number, batches)
+    for number in range(count):
+        if _fault(batch(number)) is not None:
+            return _explain(number, batch)
     raise AssertionError("the kernel refuses batches that the reference decoder reads")
 
 

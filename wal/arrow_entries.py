@@ -23,7 +23,7 @@ from wal.settings import KIB, MIB
 # One step of a scan: small enough that its columns stay near the CPU's caches, large enough that what numpy, Arrow
 # and Spark cost a call does not matter.
 STEP_BYTES = 8 * MIB
-STEP_RECORDS = 32_768
+STEP_RECORDS = 16_384
 # Entries nearer to each other than this are read with one call; what lies between is thrown away.
 READ_GAP_BYTES = 64 * KIB
 
@@ -72,9 +72,26 @@ def steps(rows: Rows) -> Iterator[Rows]:
         start = stop
 
 
-def read_entries(file: SegmentFile, rows: Rows, *, verify_crc: bool) -> tuple[Entries, dict[int, WalError]]:
-    """The entries of these data rows, and what is wrong with those that are bad, by number."""
-    data, starts = _read(file, rows)
+class Scratch:
+    """Memory that one step of a scan reads into after the other, so that its pages are touched anew only once."""
+
+    def __init__(self) -> None:
+        self._data = np.empty(0, np.uint8)
+
+    def room(self, size: int) -> np.ndarray:
+        if len(self._data) < size:
+            self._data = np.empty(size, np.uint8)
+        return self._data[:size]
+
+
+def read_entries(
+    file: SegmentFile, rows: Rows, *, verify_crc: bool, scratch: Scratch | None = None
+) -> tuple[Entries, dict[int, WalError]]:
+    """The entries of these data rows, and what is wrong with those that are bad, by number.
+
+    With a `scratch` the entries are good until it is used again.
+    """
+    data, starts = _read(file, rows, scratch or Scratch())
     lengths = rows["length"].astype(np.int64)
     short = lengths < HEADER_SIZE + BATCH_HEADER_SIZE
     if short.any():
@@ -87,7 +104,7 @@ def read_entries(file: SegmentFile, rows: Rows, *, verify_crc: bool) -> tuple[En
     return entries, {int(at): _fault(file, entries, int(at), verify_crc) for at in np.flatnonzero(suspect)}
 
 
-def _read(file: SegmentFile, rows: Rows) -> tuple[np.ndarray, np.ndarray]:
+def _read(file: SegmentFile, rows: Rows, scratch: Scratch) -> tuple[np.ndarray, np.ndarray]:
     """The entries' bytes in one array, and where in it each one starts."""
     positions = rows["position"].astype(np.int64)
     ends = positions + rows["length"]
@@ -96,7 +113,7 @@ def _read(file: SegmentFile, rows: Rows) -> tuple[np.ndarray, np.ndarray]:
     lasts = np.concatenate((breaks, [len(rows)])) - 1
     spans = ends[lasts] - positions[firsts]
     places = np.concatenate(([0], np.cumsum(spans)))
-    data = np.empty(int(places[-1]), np.uint8)
+    data = scratch.room(int(places[-1]))
     view = data.data
     for first, place, end in zip(firsts, places[:-1], places[1:], strict=True):
         _fill(file, view[int(place) : int(end)], int(positions[first]))

@@ -18,7 +18,7 @@ from wal.arrow_decoder import (
     inflated_payload,
     plain_payload,
 )
-from wal.arrow_entries import Entries, damaged, read_entries, steps
+from wal.arrow_entries import Entries, Scratch, damaged, read_entries, steps
 from wal.batch import CODEC_MASK
 from wal.errors import BatchError, WalError
 from wal.index import Rows
@@ -82,8 +82,9 @@ def scan_records(file: SegmentFile, rows: Rows, request: Request, skipped: Skipp
         for step in steps(rows):
             yield from _finish(file, step, {"offset": _offsets(step)}, request)
         return
+    scratch = Scratch()
     for step in steps(rows):
-        entries, faults = read_entries(file, step, verify_crc=request.verify_crc)
+        entries, faults = read_entries(file, step, verify_crc=request.verify_crc, scratch=scratch)
         for number in sorted(faults):
             _skip(faults[number], int(step["record_count"][number]), request, skipped)
         if faults:
@@ -101,8 +102,7 @@ def _decode(file: SegmentFile, entries: Entries, request: Request, skipped: Skip
     for some, payload in _payloads(file, entries, request, skipped):
         while len(some.rows):
             try:
-                batches = [some.batch(number) for number in range(len(some.rows))]
-                arrays = decode_payload(payload, request.columns, batches)
+                arrays = decode_payload(payload, request.columns, some.batch)
             except BadBatchError as error:
                 row = some.rows[error.number]
                 _skip(damaged(file, int(row["position"]), error), int(row["record_count"]), request, skipped)
@@ -146,7 +146,7 @@ def _inflated(entries: Entries, chosen: list[int], parts: list[memoryview]) -> t
 
 def _finish(file: SegmentFile, rows: Rows, arrays: dict[str, pa.Array], request: Request) -> Iterator[pa.RecordBatch]:
     """Adds the columns that all records of a batch share, and leaves out records that are not wanted."""
-    owners = pa.array(np.repeat(np.arange(len(rows)), rows["record_count"]))
+    owners = pa.array(np.repeat(np.arange(len(rows), dtype=np.int32), rows["record_count"]))
     for name in request.columns:
         if name not in arrays:
             arrays[name] = index_column(name, rows, request.names, file.number).take(owners)

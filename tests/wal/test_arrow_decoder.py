@@ -55,8 +55,8 @@ def decode(batches: list[bytes], columns: tuple[str, ...] = COLUMNS) -> dict[str
     headers = batch_headers(data, starts)
     if (headers["attributes"] & 7).any():
         parts = [inflate(one, int(bits)) for one, bits in zip(batches, headers["attributes"], strict=True)]
-        return decode_payload(inflated_payload(parts, headers), columns, batches)
-    return decode_payload(plain_payload(data, starts, ends, headers), columns, batches)
+        return decode_payload(inflated_payload(parts, headers), columns, batches.__getitem__)
+    return decode_payload(plain_payload(data, starts, ends, headers), columns, batches.__getitem__)
 
 
 def rows(arrays: dict[str, pa.Array]) -> list[Row]:

@@ -14,6 +14,15 @@ if TYPE_CHECKING:
 CHART_TYPE = "application/vnd.vegalite.v5+json"
 _CHART_SCHEMA = "https://vega.github.io/schema/vega-lite/v5.json"
 _RENDERER = "rafka-lab"
+# A grey that can be read on white and on black: the theme may change after a chart was drawn.
+_GREY, _FAINT = "#7d8590", "#7d859040"
+_CHART_LOOK: dict[str, Any] = {
+    "background": "transparent",
+    "axis": {"labelColor": _GREY, "titleColor": _GREY, "gridColor": _FAINT, "domainColor": _GREY, "tickColor": _GREY},
+    "legend": {"labelColor": _GREY, "titleColor": _GREY},
+    "title": {"color": _GREY},
+    "view": {"stroke": _FAINT},
+}
 
 
 def load(shell: "InteractiveShell") -> None:
@@ -84,4 +93,8 @@ def _charts() -> None:
 
 
 def _jupyterlab_chart(spec: dict[str, Any], **_: Any) -> dict[str, Any]:
-    return {CHART_TYPE: spec | {"$schema": _CHART_SCHEMA}, "text/plain": "a chart"}
+    look = dict(_CHART_LOOK)
+    for name, own in spec.get("config", {}).items():
+        common = look.get(name)
+        look[name] = common | own if isinstance(common, dict) and isinstance(own, dict) else own
+    return {CHART_TYPE: spec | {"$schema": _CHART_SCHEMA, "config": look}, "text/plain": "a chart"}

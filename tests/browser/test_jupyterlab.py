@@ -148,6 +148,7 @@ def test_a_new_user_runs_the_first_notebook_and_looks_around(
     page.locator(".lm-Menu-itemLabel", has_text=re.compile("^Theme$")).click()
     page.locator(".lm-Menu-itemLabel", has_text=re.compile("^JupyterLab Dark$")).click()
     expect(wal).to_have_attribute("data-theme", "dark")
+    expect(page.locator("#jupyterlab-splash")).to_have_count(0)
     keep(page, "wal-dark")
     scroll(page, -100_000)
     panel = bring(page, ".rl-panel")

@@ -125,9 +125,11 @@ def first_offsets(rows: Rows, known: Mapping[Key, int]) -> np.ndarray:
 def timestamps(milliseconds: np.ndarray) -> pa.Array:
     """Milliseconds as Arrow's microseconds. Null where that takes more than 64 bits: Spark has no such time."""
     limit = np.iinfo(np.int64).max // MICROSECONDS
+    if not len(milliseconds) or (milliseconds.max() <= limit and milliseconds.min() >= -limit):
+        return pa.array(milliseconds * MICROSECONDS).view(TIMESTAMP_TYPE)
     beyond = (milliseconds > limit) | (milliseconds < -limit)
     microseconds = np.where(beyond, 0, milliseconds) * MICROSECONDS
-    return pa.array(microseconds, mask=beyond if beyond.any() else None).view(TIMESTAMP_TYPE)
+    return pa.array(microseconds, mask=beyond).view(TIMESTAMP_TYPE)
 
 
 def _codec(rows: Rows) -> pa.Array:

@@ -5,7 +5,9 @@ import random
 import shutil
 from datetime import UTC, datetime
 from pathlib import Path
+from uuid import UUID
 
+import msgspec
 import pyarrow.compute as pc
 import pytest
 from crc32c import crc32c
@@ -241,3 +243,13 @@ def test_errors_survive_the_way_home_from_a_task() -> None:
     error = LogDamagedError("damaged", path="x.log", position=7)
     copied = pickle.loads(pickle.dumps(error))
     assert (str(copied), copied.path, copied.position) == ("damaged", "x.log", 7)
+
+
+def test_topics_that_share_half_of_their_ids_are_told_apart(tmp_path: Path) -> None:
+    with SingleWal.open(tmp_path) as log:
+        filler = Filler(log, random.Random(0))
+        for number in range(3):
+            record = msgspec.structs.replace(topic(f"topic-{number}"), topic_id=UUID(int=(number << 64) + 5))
+            log.create_topic(record)
+            filler.fill(record, 4)
+    assert as_consumed(scan(tmp_path)) == consume_all(tmp_path)

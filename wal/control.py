@@ -67,7 +67,7 @@ class PartitionRecord(Body, frozen=True, kw_only=True):
 
 
 class PartitionSummary(msgspec.Struct, frozen=True, array_like=True, gc=False):
-    """What one segment holds of one partition. `bytes` counts whole entries."""
+    """What one segment holds of one partition. `bytes` is of whole entries; no time: that of the append."""
 
     topic_id: UUID
     partition: int

@@ -82,6 +82,11 @@ def rows_crc(rows: Rows) -> int:
     return crc32c(_bytes_of(rows)) if len(rows) else 0
 
 
+def row_times(rows: Rows) -> Rows:
+    """The largest timestamp of each row; its append time where the records have none (old message formats)."""
+    return np.where(rows["max_timestamp"] >= 0, rows["max_timestamp"], rows["append_time"])
+
+
 def topic_words(topic_id: bytes) -> Rows:
     """A topic id as the index has it."""
     return np.frombuffer(topic_id, "<u8")

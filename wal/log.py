@@ -34,6 +34,7 @@ from wal.recovery import RecoveryReport, make_checkpoint, recover, remove_segmen
 from wal.retention import dead_segments, expired_log_starts
 from wal.segment import FileHeader
 from wal.settings import MAX_ENTRY_BYTES, WalSettings
+from wal.state import Key
 from wal.syncer import Callback, Syncer
 from wal.view import LogView
 from wal.writer import Buffer, Built, create_segment, now_ms
@@ -125,6 +126,11 @@ class SingleWal(LogView):
         return self._settings
 
     @property
+    def failure(self) -> WalError | None:
+        """Why the log takes no more appends, once that is so."""
+        return self._syncer.failure
+
+    @property
     def sequence(self) -> int:
         """Counts all bytes written so far; what `when_synced` and `wait_synced` take."""
         return self._sequence
@@ -167,10 +173,13 @@ class SingleWal(LogView):
     def _append(self, batches: Sequence[NewBatch], durability: Durability) -> list[Appended]:
         results: list[Appended] = []
         built: list[Built] = []
+        partitions: set[Key] = set()
         for batch in batches:
-            if any((b.header.topic_id, b.header.partition) == batch[:2] for b in built):
+            if (batch.topic_id, batch.partition) in partitions:
                 self._take(built, durability)  # its offsets and sequence follow from the one before it
                 built = []
+                partitions.clear()
+            partitions.add((batch.topic_id, batch.partition))
             results.append(self._place(batch, built))
         self._take(built, durability)
         return results

@@ -11,7 +11,7 @@ import numpy as np
 
 from wal.control import PartitionSummary
 from wal.entry import EntryHeader, Kind
-from wal.index import Rows
+from wal.index import Rows, row_times
 from wal.state import Key
 
 BYTES_PER_ENTRY = 16
@@ -39,8 +39,9 @@ class PartitionRows:
         self.lengths.append(entry.length)
         self.next_offset = entry.base_offset + entry.record_count
         self.bytes += entry.length
-        if entry.max_timestamp > self.max_timestamp:
-            self.max_timestamp = entry.max_timestamp
+        time = entry.max_timestamp if entry.max_timestamp >= 0 else entry.append_time
+        if time > self.max_timestamp:
+            self.max_timestamp = time
 
     def extend(self, rows: Rows) -> None:
         """The rows of this partition, in the order of the log."""
@@ -49,7 +50,7 @@ class PartitionRows:
         self.lengths.frombytes(rows["length"].tobytes())
         self.next_offset = int(rows["base_offset"][-1]) + int(rows["record_count"][-1])
         self.bytes += int(rows["length"].sum(dtype=np.int64))
-        self.max_timestamp = max(self.max_timestamp, int(rows["max_timestamp"].max()))
+        self.max_timestamp = max(self.max_timestamp, int(row_times(rows).max()))
 
     def mark_checked(self, first: int, last: int) -> None:
         """Rows from `first` to before `last` were read with a right CRC."""

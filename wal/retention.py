@@ -7,9 +7,8 @@ goes when no partition has a live record in it, so a quiet topic can keep an old
 from collections.abc import Iterator
 
 from wal.control import TopicRecord
-from wal.entry import Kind
-from wal.index import topic_words
-from wal.segments import Segment, Segments
+from wal.index import row_times
+from wal.segments import Segment, Segments, partition_index
 from wal.settings import WalSettings
 from wal.state import Key, LogState, PartitionState
 
@@ -51,14 +50,8 @@ def _start_by_time(
 
 def _first_young(segment: Segment, key: Key, oldest: int) -> int:
     """The first offset of the first batch that is young enough, in a segment that has one."""
-    rows = segment.rows()
-    chosen = (
-        (rows["kind"] == Kind.DATA)
-        & (rows["partition"] == key[1])
-        & (rows["topic"] == topic_words(key[0])).all(axis=1)
-        & (rows["max_timestamp"] >= oldest)
-    )
-    return int(rows["base_offset"][chosen][0])
+    rows = partition_index(segment.rows(), key)
+    return int(rows["base_offset"][row_times(rows) >= oldest][0])
 
 
 def _start_by_size(

@@ -218,7 +218,7 @@ class Segments:
             summary = segment.summaries.get(key)
             if summary is None or summary.max_timestamp < timestamp or summary.next_offset <= log_start:
                 continue
-            for row in _partition_index(segment.rows(), key, timestamp):
+            for row in partition_index(segment.rows(), key, timestamp):
                 for record in self._records(segment, row):
                     if record.timestamp >= timestamp and log_start <= record.offset < high_watermark:
                         return record
@@ -233,7 +233,7 @@ class Segments:
                 continue
             if best is not None and summary.max_timestamp <= best.timestamp:
                 continue
-            rows = _partition_index(segment.rows(), key)
+            rows = partition_index(segment.rows(), key)
             rows = rows[rows["base_offset"] + rows["record_count"] > log_start]
             if not len(rows):
                 continue
@@ -259,7 +259,7 @@ class Segments:
                 yield Entry(segment.number, header, body)
 
 
-def _partition_index(rows: Rows, key: Key, timestamp: int | None = None) -> Rows:
+def partition_index(rows: Rows, key: Key, timestamp: int | None = None) -> Rows:
     """The rows of a partition's data, of those that reach `timestamp` if it is given."""
     topic = topic_words(key[0])
     chosen = (rows["kind"] == Kind.DATA) & (rows["partition"] == key[1]) & (rows["topic"] == topic).all(axis=1)

@@ -113,14 +113,10 @@ class Broker:
     # Background
 
     async def _watch(self) -> None:
-        """A sync can fail while nobody waits for it; the log says so at the next call."""
-        while True:
+        """A sync can fail while nobody waits for it."""
+        while self.wal.failure is None:
             await asyncio.sleep(self.settings.watch_interval)
-            try:
-                self.wal.append(())
-            except WalError as error:
-                self.fail(error)
-                return
+        self.fail(self.wal.failure)
 
     async def _retain(self) -> None:
         """In a thread: it reads indexes and removes files."""

@@ -11,6 +11,7 @@ from tests.wal.logs import SMALL, FastDisk, batch, index_files, kill, log_files,
 from wal.errors import LogPoisonedError, OffsetOutOfRangeError
 from wal.log import SingleWal
 from wal.settings import WalSettings
+from wal.writer import now_ms
 
 KEPT, TIMED, SIZED = topic(1), topic(2, retention_ms="1000"), topic(3, retention_bytes="3000", retention_ms="-1")
 ENDS: list[Callable[[SingleWal], None]] = [SingleWal.close, kill]
@@ -51,6 +52,21 @@ def test_a_young_record_keeps_the_older_ones_behind_it(tmp_path: Path) -> None:
             put(log, TIMED, batch(timestamp=time))
         log.retain(5_500)
         assert log_start(log, TIMED) == 1
+
+
+@pytest.mark.parametrize("end", ENDS)
+def test_records_without_a_time_are_as_old_as_their_append(tmp_path: Path, end: Callable[[SingleWal], None]) -> None:
+    """Old message formats have none, and must not go at the first look."""
+    log = opened(tmp_path)
+    put(log, TIMED, batch(timestamp=-1))
+    end(log)
+    log = opened(tmp_path)
+    appended = now_ms()
+    log.retain(appended + 500)
+    assert log_start(log, TIMED) == 0
+    log.retain(appended + 60_000)
+    assert log_start(log, TIMED) == 1
+    log.close()
 
 
 @pytest.mark.parametrize("end", ENDS)

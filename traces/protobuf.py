@@ -7,10 +7,13 @@ import struct
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
+from traces.fixed import Fixed
+
 _FIXED64 = struct.Struct("<Q").pack
 _DOUBLE = struct.Struct("<d").pack
 _INT64_MIN, _INT64_MAX = -(2**63), 2**63 - 1
 _MASK64 = 2**64 - 1
+_LONGEST_VARINT = 10
 # Entries of one cache before it is thrown away: request ids and offsets never repeat and would fill it for ever.
 _CACHE_LIMIT = 16_384
 # Deeper values are replaced by their text: a value that contains itself must not end the export.
@@ -19,6 +22,9 @@ _NESTING_LIMIT = 16
 _SMALL_VARINTS = [bytes((n,)) if n < 0x80 else bytes((n & 0x7F | 0x80, n >> 7)) for n in range(1 << 14)]
 _KINDS = {kind: b"\x30" + bytes((kind,)) for kind in range(6)}
 _attributes: dict[tuple[str, type, Any], bytes | None] = {}
+# Numbers of a span's attributes by key: all before the number itself, for each count of its bytes.
+_number_heads: dict[str, list[bytes]] = {}
+_SPAN_ATTRIBUTE = b"\x4a"
 _names: dict[str, bytes] = {}
 
 
@@ -106,6 +112,40 @@ def attributes(tag: bytes, given: Mapping[str, Any] | None, dropped_tag: bytes) 
     return b"".join(parts)
 
 
+def fixed_attributes(given: Fixed) -> bytes:
+    """As `attributes` of a span, remembered in the mapping."""
+    encoded = given.encoded
+    if encoded is None:
+        encoded = given.encoded = attributes(_SPAN_ATTRIBUTE, given, b"\x50")
+    return encoded
+
+
+def _own_attributes(given: Mapping[str, Any]) -> bytes:
+    """As `attributes` of a span. Numbers (ids, offsets, times) hardly ever repeat, so they pass by the cache."""
+    parts: list[bytes] = []
+    for key, value in given.items():
+        if type(value) is int and 0 <= value <= _INT64_MAX:
+            number = varint(value)
+            heads = _number_heads.get(key)
+            parts += ((heads or _new_heads(key))[len(number)], number)
+        elif (encoded := attribute(key, value)) is not None:
+            parts += (_SPAN_ATTRIBUTE, varint(len(encoded)), encoded)
+        else:
+            return attributes(_SPAN_ATTRIBUTE, given, b"\x50")
+    return b"".join(parts)
+
+
+def _new_heads(key: str) -> list[bytes]:
+    if len(_number_heads) >= _CACHE_LIMIT:
+        _number_heads.clear()
+    name = text(b"\x0a", key)
+    heads = _number_heads[key] = [
+        _SPAN_ATTRIBUTE + varint(len(name) + 3 + size) + name + b"\x12" + varint(1 + size) + b"\x18"
+        for size in range(_LONGEST_VARINT + 1)
+    ]
+    return heads
+
+
 def _named(name: str) -> bytes:
     found = _names.get(name)
     if found is None:
@@ -126,21 +166,26 @@ def span(
     start: int,
     end: int,
     given: Mapping[str, Any] | None,
-    events: Iterable[bytes],
-    links: Iterable[bytes],
+    events: Sequence[bytes],
+    links: Sequence[bytes],
     status: bytes,
+    fixed: Sequence[Fixed] = (),
 ) -> bytes:
-    """A Span message. `events`, `links` and `status` are messages already encoded by the functions below."""
+    """A Span message. `events`, `links` and `status` are messages already encoded by the functions below; `fixed` are
+    more attributes, of other names than those given."""
     parts = [b"\x0a\x10", trace_id.to_bytes(16, "big"), b"\x12\x08", span_id.to_bytes(8, "big")]
     if trace_state:
         parts.append(text(b"\x1a", trace_state))
     if parent_id:
         parts += (b"\x22\x08", parent_id.to_bytes(8, "big"))
     parts += (_named(name), _KINDS[kind], b"\x39", _FIXED64(start), b"\x41", _FIXED64(end))
+    parts += [fixed_attributes(one) for one in fixed]
     if given:
-        parts.append(attributes(b"\x4a", given, b"\x50"))
-    parts += [block(b"\x5a", event) for event in events]
-    parts += [block(b"\x6a", link) for link in links]
+        parts.append(_own_attributes(given))
+    if events:
+        parts += [block(b"\x5a", event) for event in events]
+    if links:
+        parts += [block(b"\x6a", link) for link in links]
     if status:
         parts.append(block(b"\x7a", status))
     parts += (b"\x85\x01", flags.to_bytes(4, "little"))

@@ -32,6 +32,7 @@ from opentelemetry.util.types import Attributes
 
 from traces import protobuf
 from traces.exporter import Exporter, RecorderStats
+from traces.fixed import Fixed
 from traces.settings import RecorderSettings
 
 _SAMPLED = TraceFlags(TraceFlags.SAMPLED)
@@ -57,6 +58,7 @@ class RecordedSpan(Span):
         "_context",
         "_end",
         "_events",
+        "_fixed",
         "_flags",
         "_kind",
         "_links",
@@ -79,7 +81,7 @@ class RecordedSpan(Span):
         parent_id: int,
         flags: int,
         trace_state: TraceState,
-        attributes: dict[str, Any] | None,
+        attributes: Attributes,
         start: int,
     ) -> None:
         self._tracer = tracer
@@ -90,7 +92,12 @@ class RecordedSpan(Span):
         self._parent_id = parent_id
         self._flags = flags
         self._trace_state = trace_state
-        self._attributes = attributes
+        if type(attributes) is Fixed:
+            self._fixed: tuple[Fixed, ...] = (attributes,)
+            self._attributes: dict[str, Any] | None = None
+        else:
+            self._fixed = ()
+            self._attributes = dict(attributes) if attributes else None
         self._start = start
         self._end = 0
         self._events: list[tuple[int, str, Mapping[str, Any] | None]] | None = None
@@ -115,7 +122,9 @@ class RecordedSpan(Span):
 
     def set_attributes(self, attributes: Mapping[str, Any]) -> None:
         if self._end == 0:
-            if self._attributes is None:
+            if type(attributes) is Fixed and all(fixed.keys().isdisjoint(attributes) for fixed in self._fixed):
+                self._fixed += (attributes,)
+            elif self._attributes is None:
                 self._attributes = dict(attributes)
             else:
                 self._attributes.update(attributes)
@@ -175,6 +184,12 @@ class RecordedSpan(Span):
 
     def encode(self) -> bytes:
         """OTLP's message of the span; called by the exporting thread."""
+        fixed, own = self._fixed, self._attributes
+        if own is not None:
+            for one in fixed:
+                if not one.keys().isdisjoint(own):
+                    own, fixed = {**{key: value for one in fixed for key, value in one.items()}, **own}, ()
+                    break
         return protobuf.span(
             self._trace_id,
             self._span_id,
@@ -185,10 +200,11 @@ class RecordedSpan(Span):
             _OTLP_KIND[self._kind],
             self._start,
             self._end,
-            self._attributes,
-            [protobuf.event(*event) for event in self._events or ()],
-            [_encode_link(context, attributes) for context, attributes in self._links or ()],
+            own,
+            [protobuf.event(*event) for event in self._events] if self._events else (),
+            [_encode_link(context, attributes) for context, attributes in self._links] if self._links else (),
             protobuf.status(*self._status) if self._status else b"",
+            fixed,
         )
 
     @property
@@ -206,7 +222,8 @@ def _message(exception: BaseException) -> str:
 
 def _encode_link(context: SpanContext, attributes: Mapping[str, Any] | None) -> bytes:
     flags = (context.trace_flags & 0xFF) | _KNOWS_REMOTE | (_REMOTE if context.is_remote else 0)
-    return protobuf.link(context.trace_id, context.span_id, context.trace_state.to_header(), flags, attributes)
+    state = context.trace_state.to_header() if context.trace_state else ""
+    return protobuf.link(context.trace_id, context.span_id, state, flags, attributes)
 
 
 class LightTracer(Tracer):
@@ -239,25 +256,28 @@ class LightTracer(Tracer):
         set_status_on_exception: bool = True,
     ) -> Span:
         parent = get_current_span(context)
-        given = dict(attributes) if attributes else None
         start = start_time or _time_ns()
         if type(parent) is RecordedSpan and self._parent_based:
             trace_state, flags = parent._trace_state, 1 | _KNOWS_REMOTE
-            span = RecordedSpan(self, name, kind, parent._trace_id, parent._span_id, flags, trace_state, given, start)
+            span = RecordedSpan(
+                self, name, kind, parent._trace_id, parent._span_id, flags, trace_state, attributes, start
+            )
         else:
             known = parent.get_span_context()
             if not known.is_valid:
                 trace_id = _random_bits(128) or 1
                 if not self._chosen(trace_id):
                     return _unsampled(trace_id, DEFAULT_TRACE_STATE)
-                span = RecordedSpan(self, name, kind, trace_id, 0, 1 | _KNOWS_REMOTE, DEFAULT_TRACE_STATE, given, start)
+                span = RecordedSpan(
+                    self, name, kind, trace_id, 0, 1 | _KNOWS_REMOTE, DEFAULT_TRACE_STATE, attributes, start
+                )
             else:
                 sampled = known.trace_flags & 1 if self._parent_based else self._chosen(known.trace_id)
                 if not sampled:
                     return _unsampled(known.trace_id, known.trace_state)
                 flags = 1 | _KNOWS_REMOTE | (_REMOTE if known.is_remote else 0)
                 span = RecordedSpan(
-                    self, name, kind, known.trace_id, known.span_id, flags, known.trace_state, given, start
+                    self, name, kind, known.trace_id, known.span_id, flags, known.trace_state, attributes, start
                 )
         if links:
             for link in links:

@@ -16,9 +16,9 @@ from wal.errors import BatchError
 
 # Of one produce: enough to find the way back, few enough for a span that a person reads.
 MAX_LINKS = 4
-# Looked at from each end of a batch: 20 us at most. Records of one producer are alike, and the headers of a single
-# large record are at its end.
-SEARCHED_BYTES = 32 * 1024
+# Looked at from each end of a batch: 5 us at most. Records of one producer are alike, and the headers of a single large
+# record are at its end.
+SEARCHED_BYTES = 8 * 1024
 # Headers looked at until there are MAX_LINKS different ones: a batch may carry the same one a thousand times.
 _SEARCHED_HEADERS = 64
 # Larger compressed batches are not opened: inflating them would hold up the broker's other calls.

@@ -4,8 +4,9 @@ Nothing is made for a call that is not sampled, and a span that cannot be record
 """
 
 import contextlib
+import functools
 import logging
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import Any
 
 from opentelemetry import trace
@@ -16,6 +17,7 @@ from nodes import ops
 from nodes.broker.record_links import MAX_LINKS, links_of
 from nodes.mesh import KafkaCall, OpCode
 from traces import names
+from traces.fixed import Fixed
 from wal.batch import BatchHeader, Buffer, parse_header
 from wal.errors import BatchError
 
@@ -44,40 +46,50 @@ MAX_EVENTS = 64
 MAX_COUNTED_BATCHES = 256
 _OPERATIONS = {op_code: name.split(".")[1] for op_code, name in NAMES.items()}
 _EMPTY = Context()
+# Kinds of spans whose attributes are kept: partitions and ops, of which a few make nearly all calls.
+_KEPT_ATTRIBUTES = 4096
 
 
-@contextlib.contextmanager
-def _harmless() -> Iterator[None]:
+class _Harmless:
     """Span processors are the program's: one that raises must not fail a call."""
-    try:
-        yield
-    except Exception:
-        log.exception("a span could not be recorded")
+
+    def __enter__(self) -> None:
+        return None
+
+    def __exit__(self, _kind: type[BaseException] | None, error: BaseException | None, _where: object) -> bool:
+        if isinstance(error, Exception):
+            log.error("a span could not be recorded", exc_info=error)
+        return isinstance(error, Exception)
+
+
+_harmless = _Harmless()
 
 
 def start(call: KafkaCall) -> Span | None:
     """The op's span, if its call is sampled."""
     if call.span is None:
         return None
-    try:
-        return _tracer.start_span(
-            NAMES[call.op_code],
-            trace.set_span_in_context(call.span, _EMPTY),
-            SpanKind.INTERNAL,
-            {
-                names.MESSAGING_SYSTEM: names.MESSAGING_SYSTEM_KAFKA,
-                names.MESSAGING_OPERATION_NAME: _OPERATIONS[call.op_code],
-                names.MESH_ORG_ID: call.org_id,
-            },
-        )
-    except Exception:
-        log.exception("a span could not be started")
-        return None
+    with _harmless:
+        under = trace.set_span_in_context(call.span, _EMPTY)
+        attributes = _kind_of_op(call.op_code, call.org_id)
+        return _tracer.start_span(NAMES[call.op_code], under, SpanKind.INTERNAL, attributes)
+    return None
+
+
+@functools.lru_cache(_KEPT_ATTRIBUTES)
+def _kind_of_op(op_code: int, org_id: int) -> Fixed:
+    return Fixed(
+        {
+            names.MESSAGING_SYSTEM: names.MESSAGING_SYSTEM_KAFKA,
+            names.MESSAGING_OPERATION_NAME: _OPERATIONS[op_code],
+            names.MESH_ORG_ID: org_id,
+        }
+    )
 
 
 def end(span: Span | None, error: str = "") -> None:
     if span is not None:
-        with _harmless():
+        with _harmless:
             if error:
                 span.set_status(Status(StatusCode.ERROR, error))
             span.end()
@@ -99,7 +111,7 @@ def around(call: KafkaCall) -> Iterator[Span | None]:
 
 def describe(span: Span, request: Any, answer: Any) -> None:
     """What an op without attributes of its own was about: the first topic, the first error."""
-    with _harmless():
+    with _harmless:
         items = getattr(request, "partitions", None) or getattr(request, "topics", None) or ()
         first = items[0] if items else next(iter(getattr(request, "names", None) or ()), None)
         topic = first if isinstance(first, str) else getattr(first, "topic", "") or getattr(first, "name", "")
@@ -116,7 +128,7 @@ def describe(span: Span, request: Any, answer: Any) -> None:
 
 def link(span: Span, batches: Iterable[tuple[BatchHeader, Buffer]]) -> None:
     """Links the span to the traces that records name in their headers."""
-    with _harmless():
+    with _harmless:
         left = MAX_LINKS
         for header, batch in batches:
             for context in links_of(header, batch)[:left]:
@@ -130,14 +142,10 @@ def end_produce(
     span: Span, request: ops.Produce, results: Sequence[ops.ProduceResult], records: int, segment: int
 ) -> None:
     """Ends the span of a produce: the first partition as attributes, the others as events."""
-    attributes: dict[str, str | int | float] = {
-        names.MESSAGING_OPERATION_TYPE: "send",
-        names.MESSAGING_BATCH_COUNT: records,
-        names.WAL_SEGMENT: segment,
-    }
-    with _harmless():
+    with _harmless:
         for at, (item, result) in enumerate(zip(request.partitions[:MAX_EVENTS], results, strict=False)):
-            _partition(span, at, item.topic, item.partition, result.error, result.base_offset, attributes)
+            _partition(span, at, "send", item.topic, item.partition, result.error, result.base_offset)
+        span.set_attributes({names.MESSAGING_BATCH_COUNT: records, names.WAL_SEGMENT: segment})
     end(span, _failure(results)[1])
 
 
@@ -149,17 +157,17 @@ def end_fetch(
     waited: float,
     name_of: Callable[[ops.FetchPartition], str],
 ) -> None:
-    attributes: dict[str, str | int | float] = {
-        names.MESSAGING_OPERATION_TYPE: "receive",
+    attributes: dict[str, int | float] = {
         names.MESSAGING_BODY_SIZE: size,
         names.KAFKA_FETCH_WAITED_MS: round(waited * 1000, 3),
     }
-    with _harmless():
+    with _harmless:
         records = _record_count(results)
         if records is not None:
             attributes[names.MESSAGING_BATCH_COUNT] = records
         for at, (item, result) in enumerate(zip(request.partitions[:MAX_EVENTS], results, strict=False)):
-            _partition(span, at, name_of(item), item.partition, result.error, item.offset, attributes)
+            _partition(span, at, "receive", name_of(item), item.partition, result.error, item.offset)
+        span.set_attributes(attributes)
     end(span, _failure(results)[1])
 
 
@@ -174,28 +182,28 @@ def _record_count(results: Sequence[ops.FetchResult]) -> int | None:
         return None
 
 
-def _partition(
-    span: Span,
-    at: int,
-    topic: str,
-    partition: int,
-    error: int,
-    offset: int,
-    own: Mapping[str, str | int | float],
-) -> None:
-    attributes: dict[str, str | int | float] = {
-        names.KAFKA_TOPIC: topic,
-        names.KAFKA_PARTITION: partition,
-        names.MESSAGING_DESTINATION: topic,
-        names.MESSAGING_PARTITION: str(partition),
-        names.MESSAGING_OFFSET: offset,
-        names.KAFKA_ERROR_CODE: error,
-    }
+def _partition(span: Span, at: int, kind: str, topic: str, partition: int, error: int, offset: int) -> None:
+    """One partition of a request: the first one's values are the span's own."""
+    shared = _kind_of_partition(kind, topic, partition, error)
     if at == 0:
-        attributes.update(own)
-        span.set_attributes(attributes)
+        span.set_attributes(shared)
+        span.set_attribute(names.MESSAGING_OFFSET, offset)
     else:
-        span.add_event(names.PARTITION_EVENT, attributes)
+        span.add_event(names.PARTITION_EVENT, {**shared, names.MESSAGING_OFFSET: offset})
+
+
+@functools.lru_cache(_KEPT_ATTRIBUTES)
+def _kind_of_partition(kind: str, topic: str, partition: int, error: int) -> Fixed:
+    return Fixed(
+        {
+            names.MESSAGING_OPERATION_TYPE: kind,
+            names.KAFKA_TOPIC: topic,
+            names.KAFKA_PARTITION: partition,
+            names.MESSAGING_DESTINATION: topic,
+            names.MESSAGING_PARTITION: str(partition),
+            names.KAFKA_ERROR_CODE: error,
+        }
+    )
 
 
 def _failure(results: Sequence[Any]) -> tuple[int, str]:

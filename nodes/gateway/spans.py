@@ -8,7 +8,6 @@ import contextlib
 import dataclasses
 import functools
 import time
-from collections.abc import Iterator
 from typing import Any
 
 from opentelemetry import trace
@@ -16,14 +15,17 @@ from opentelemetry.context import Context
 from opentelemetry.trace import Link, ProxyTracerProvider, Span, SpanKind, Status, StatusCode
 
 from nodes.gateway.session import Session
-from nodes.kafka import ApiKey, ErrorCode, Request
+from nodes.kafka import APIS, ApiKey, ErrorCode, Request
 from nodes.mesh import Trace
 from traces import names
+from traces.fixed import Fixed
 
 _tracer = trace.get_tracer("rafka.gateway")
 # OpenTelemetry's names for what a messaging client does; others have no type.
 _OPERATION_TYPES = {ApiKey.PRODUCE: "send", ApiKey.FETCH: "receive"}
 _EMPTY = Context()
+# Kinds of requests whose attributes are kept: clients, APIs and partitions, of which a few make nearly all requests.
+_KEPT_ATTRIBUTES = 4096
 # Parts of an answer that are searched for an error: a request may name thousands of partitions.
 _SEARCHED_PARTS = 64
 
@@ -31,13 +33,15 @@ _SEARCHED_PARTS = 64
 class ConnectionSpans:
     """The spans of one connection's requests."""
 
-    __slots__ = ("_accepted_at", "_first", "_requests", "_session")
+    __slots__ = ("_accepted_at", "_client", "_first", "_fixed", "_requests", "_session")
 
     def __init__(self, session: Session) -> None:
         self._session = session
         self._accepted_at = time.time_ns()
         self._first: tuple[Link] | None = None  # to the true connect span, if it was sampled
         self._requests = 0
+        self._client: tuple[str | None, str, bool] | None = None  # what `_fixed` was made for
+        self._fixed = Fixed()
 
     def start(self, request: Request) -> "Span | None":
         """The request's span, under a connect span of its own; None when spans are off or this one is not sampled."""
@@ -55,42 +59,52 @@ class ConnectionSpans:
             names.GATEWAY_CONNECT,
             _EMPTY,
             SpanKind.SERVER,
-            links=self._first if reused else None,
-            start_time=now if reused else self._accepted_at,
+            self._connection_attributes(request, reused),
+            self._first if reused else None,
+            now if reused else self._accepted_at,
         )
         if not connect.is_recording():
             return None
         if not reused:
             self._first = (Link(connect.get_span_context()),)
-        connect.set_attributes(self._connection_attributes(request, reused, now))
-        span = _tracer.start_span(
-            names.GATEWAY_REQUEST,
-            trace.set_span_in_context(connect, _EMPTY),
-            SpanKind.SERVER,
-            _request_attributes(request),
+        connect.set_attributes(
+            {
+                names.CONNECTION_REQUEST_NUMBER: self._requests,
+                names.CONNECTION_AGE_MS: (now - self._accepted_at) // 1_000_000,
+            }
+        )
+        under = trace.set_span_in_context(connect, _EMPTY)
+        span = _tracer.start_span(names.GATEWAY_REQUEST, under, SpanKind.SERVER, _request_attributes(request))
+        span.set_attributes(
+            {names.KAFKA_CORRELATION_ID: request.correlation_id, names.KAFKA_REQUEST_BYTES: request.size}
         )
         connect.end()
         return span
 
-    def _connection_attributes(self, request: Request, reused: bool, now: int) -> dict[str, Any]:
+    def _connection_attributes(self, request: Request, reused: bool) -> Fixed:
+        """The same object for all requests of a connection, but for the first."""
         session = self._session
-        return {
-            names.CONNECTION_ID: session.id,
-            names.CONNECTION_PEER: session.peer,
-            names.CONNECTION_REUSED: reused,
-            names.CONNECTION_REQUEST_NUMBER: self._requests,
-            names.CONNECTION_AGE_MS: (now - self._accepted_at) // 1_000_000,
-            names.MESSAGING_SYSTEM: names.MESSAGING_SYSTEM_KAFKA,
-            names.MESSAGING_CLIENT_ID: request.client_id or "",
-            names.CLIENT_SOFTWARE_NAME: session.software,
-            names.CLIENT_SOFTWARE_VERSION: session.software_version,
-        }
+        client = (request.client_id, session.software, reused)
+        if client != self._client:
+            self._client = client
+            self._fixed = Fixed(
+                {
+                    names.CONNECTION_ID: session.id,
+                    names.CONNECTION_PEER: session.peer,
+                    names.CONNECTION_REUSED: reused,
+                    names.MESSAGING_SYSTEM: names.MESSAGING_SYSTEM_KAFKA,
+                    names.MESSAGING_CLIENT_ID: request.client_id or "",
+                    names.CLIENT_SOFTWARE_NAME: session.software,
+                    names.CLIENT_SOFTWARE_VERSION: session.software_version,
+                }
+            )
+        return self._fixed
 
 
 def answered(span: Span, response: Any) -> None:
     """Records the first Kafka error of an answer as the span's status."""
     with contextlib.suppress(Exception):
-        error = next(filter(None, _errors(response)), None)
+        error = _first_error(response)
         if error is not None:
             span.set_attribute(names.KAFKA_ERROR_CODE, int(error))
             span.set_status(Status(StatusCode.ERROR, f"Kafka error {int(error)}, {error.name}"))
@@ -112,42 +126,49 @@ def end(span: Span | None, error: str = "") -> None:
         span.end()
 
 
-def _request_attributes(request: Request) -> dict[str, Any]:
+def _request_attributes(request: Request) -> Fixed:
     key = request.api.key
-    attributes: dict[str, Any] = {
-        names.MESSAGING_SYSTEM: names.MESSAGING_SYSTEM_KAFKA,
-        names.MESSAGING_OPERATION_NAME: request.api.schema,
-        names.MESSAGING_CLIENT_ID: request.client_id or "",
-        names.KAFKA_API_KEY: int(key),
-        names.KAFKA_API_VERSION: request.version,
-        names.KAFKA_CORRELATION_ID: request.correlation_id,
-        names.KAFKA_REQUEST_BYTES: request.size,
-    }
+    partition = _first_partition(request) if key in _OPERATION_TYPES else None
+    return _kind_of_request(key, request.version, request.client_id, partition)
+
+
+@functools.lru_cache(_KEPT_ATTRIBUTES)
+def _kind_of_request(key: ApiKey, version: int, client_id: str | None, partition: tuple[str, int, int] | None) -> Fixed:
+    """What requests share: a client sends the same kind again and again."""
+    attributes = Fixed(
+        {
+            names.MESSAGING_SYSTEM: names.MESSAGING_SYSTEM_KAFKA,
+            names.MESSAGING_OPERATION_NAME: APIS[key].schema,
+            names.MESSAGING_CLIENT_ID: client_id or "",
+            names.KAFKA_API_KEY: int(key),
+            names.KAFKA_API_VERSION: version,
+        }
+    )
     if key in _OPERATION_TYPES:
         attributes[names.MESSAGING_OPERATION_TYPE] = _OPERATION_TYPES[key]
-        _add_partitions(attributes, request)
+    if partition is not None:
+        topic, index, count = partition
+        attributes[names.KAFKA_TOPIC] = attributes[names.MESSAGING_DESTINATION] = topic
+        attributes[names.KAFKA_PARTITION] = index
+        attributes[names.MESSAGING_PARTITION] = str(index)
+        attributes[names.KAFKA_PARTITION_COUNT] = count
     return attributes
 
 
-def _add_partitions(attributes: dict[str, Any], request: Request) -> None:
+def _first_partition(request: Request) -> tuple[str, int, int] | None:
     """The first topic and partition, which in nearly all requests is the only one, and how many there are."""
     body = request.body
     if request.api.key is ApiKey.PRODUCE:
-        if not body.topic_data or not body.topic_data[0].partition_data:
-            return
-        first = body.topic_data[0]
-        topic, partition = first.name, first.partition_data[0].index
-        count = sum(len(one.partition_data) for one in body.topic_data)
-    else:
-        if not body.topics or not body.topics[0].partitions:
-            return
-        first = body.topics[0]
-        topic, partition = str(getattr(first, "topic", "") or first.topic_id), first.partitions[0].partition
-        count = sum(len(one.partitions) for one in body.topics)
-    attributes[names.KAFKA_TOPIC] = attributes[names.MESSAGING_DESTINATION] = topic
-    attributes[names.KAFKA_PARTITION] = partition
-    attributes[names.MESSAGING_PARTITION] = str(partition)
-    attributes[names.KAFKA_PARTITION_COUNT] = count
+        topics = body.topic_data
+        if not topics or not topics[0].partition_data:
+            return None
+        count = sum(len(one.partition_data) for one in topics)
+        return topics[0].name, topics[0].partition_data[0].index, count
+    topics = body.topics
+    if not topics or not topics[0].partitions:
+        return None
+    name = str(getattr(topics[0], "topic", "") or topics[0].topic_id)
+    return name, topics[0].partitions[0].partition, sum(len(one.partitions) for one in topics)
 
 
 @functools.cache
@@ -158,12 +179,15 @@ def _shape(kind: Any) -> tuple[bool, tuple[str, ...]]:
     return any(field.name == "error_code" for field in fields), nested
 
 
-def _errors(entity: Any) -> Iterator[ErrorCode]:
+def _first_error(entity: Any) -> ErrorCode | None:
     has_code, nested = _shape(entity.__class__)
-    if has_code:
-        yield entity.error_code
+    if has_code and entity.error_code:
+        found: ErrorCode = entity.error_code
+        return found
     for name in nested:
         value = getattr(entity, name)
-        if value is not None:
+        if value:
             for part in value[:_SEARCHED_PARTS] if isinstance(value, tuple) else (value,):
-                yield from _errors(part)
+                if error := _first_error(part):
+                    return error
+    return None

@@ -311,20 +311,20 @@ class CallingSide:
             self._counters["unsupported_tag"] += 1
             spans.unsupported_tag(frame.header, frame.tag, frame.length, self._record.node_id)
         elif frame.tag == TAG_LANE or frame.tag == TAG_SINGLE:
-            self._on_response(frame.header, _RESPONSE.decode(frame.body))
+            self._on_response(_RESPONSE.decode(frame.body))
         elif frame.tag == TAG_BODY:
             self._on_body(_BODY.decode(frame.body))
         else:
             raise MalformedError("a control frame where an answer belongs")
 
-    def _on_response(self, header: bytes, response: KafkaOpResponse) -> None:
+    def _on_response(self, response: KafkaOpResponse) -> None:
         call = self._calls.get(response.request_id)
         if call is None or call.response is not None:
             self._counters["stray"] += 1
             return
         call.response = response
         if call.span is not None:
-            spans.ack_received(call.span, header, call.op_code, call.org_id, call.request_id)
+            spans.ack_received(call.span, call.op_code, call.org_id, call.request_id)
         payload = response.payload
         if isinstance(payload, Inline):
             assert isinstance(payload.data, memoryview)

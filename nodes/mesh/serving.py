@@ -26,7 +26,6 @@ from nodes.mesh.errors import HandlerError, MalformedError, Status
 from nodes.mesh.frames import (
     INLINE_BYTES,
     MAX_BODY_BYTES,
-    NO_TRACE,
     TAG_BODY,
     TAG_LANE,
     TAG_SINGLE,
@@ -382,10 +381,10 @@ class ServingSide:
         payload = Chunked(size) if chunked else Inline(buffers)
         body = _RESPONSE.parts(KafkaOpResponse(call.request_id, status, message[:_MESSAGE_CHARACTERS], payload))
         call.reply, call.failure = None, message
-        header = NO_TRACE
         if call.span is not None:
-            header = spans.ack(call.span, call.op_code, call.org_id, call.request_id, status)
-        reply.send(encode_frame(TAG_SINGLE if call.single else TAG_LANE, header, body))
+            spans.ack(call.span, call.op_code, call.org_id, call.request_id, status)
+        # The caller knows its trace; the header is there because every frame has one.
+        reply.send(encode_frame(TAG_SINGLE if call.single else TAG_LANE, call.header, body))
         if chunked:
             self._bulk.send(Transfer(call.request_id, buffers))
         if call.single:

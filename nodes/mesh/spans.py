@@ -7,9 +7,8 @@ nesting: `mesh.kafkaop.sent` > `mesh.kafkaop.handle` (other process) > `kafkaop.
 `sent`.
 """
 
-import contextlib
+import functools
 import logging
-from collections.abc import Iterator
 
 from opentelemetry import context as otel_context
 from opentelemetry import trace
@@ -18,6 +17,7 @@ from opentelemetry.trace import NonRecordingSpan, Span, SpanContext, SpanKind, S
 
 from nodes.mesh.frames import HEADER_BYTES, NO_TRACE, is_sampled
 from traces import names
+from traces.fixed import Fixed
 
 log = logging.getLogger(__name__)
 
@@ -29,6 +29,8 @@ _SAMPLED = TraceFlags(TraceFlags.SAMPLED)
 Trace = Span | SpanContext | bytes | None
 _tracer = trace.get_tracer("rafka.mesh")
 _EMPTY = Context()
+# Ops times organisations times outcomes, of which a node sees a few.
+_KEPT_ATTRIBUTES = 1024
 
 
 class _Harmless:
@@ -44,6 +46,15 @@ class _Harmless:
 
 
 _harmless = _Harmless()
+
+
+@functools.lru_cache(_KEPT_ATTRIBUTES)
+def _op(op_code: int, org_id: int, status: int | None = None) -> Fixed:
+    """What the spans of one kind of call share."""
+    attributes = Fixed({names.MESH_OP_CODE: op_code, names.MESH_ORG_ID: org_id})
+    if status is not None:
+        attributes[names.MESH_STATUS] = status
+    return attributes
 
 
 def header_of(context: SpanContext) -> bytes:
@@ -82,8 +93,7 @@ def start_sent(given: Trace, op_code: int, org_id: int) -> tuple[Span | None, by
         if not parent.is_recording() and not parent.get_span_context().trace_flags & TraceFlags.SAMPLED:
             return None, header_of(parent.get_span_context())
     with _harmless:
-        attributes = {names.MESH_OP_CODE: op_code, names.MESH_ORG_ID: org_id}
-        span = _tracer.start_span(names.MESH_SENT, _under(parent), SpanKind.CLIENT, attributes)
+        span = _tracer.start_span(names.MESH_SENT, _under(parent), SpanKind.CLIENT, _op(op_code, org_id))
         return span, header_of(span.get_span_context())
     return None, header_of(parent.get_span_context())
 
@@ -100,13 +110,11 @@ def request_sent(span: Span, request_id: int) -> None:
         span.set_attribute(names.MESH_REQUEST_ID, request_id)
 
 
-def ack_received(span: Span, header: bytes, op_code: int, org_id: int, request_id: int) -> None:
-    """The short span at the answer's arrival; links to the peer's span that the answer's header names."""
+def ack_received(span: Span, op_code: int, org_id: int, request_id: int) -> None:
+    """The short span at the answer's arrival."""
     with _harmless:
-        attributes = {names.MESH_OP_CODE: op_code, names.MESH_ORG_ID: org_id, names.MESH_REQUEST_ID: request_id}
-        ack = _tracer.start_span(names.ACK_RECEIVED, _under(span), SpanKind.INTERNAL, attributes)
-        if header != NO_TRACE:
-            ack.add_link(context_of(header))
+        ack = _tracer.start_span(names.ACK_RECEIVED, _under(span), SpanKind.INTERNAL, _op(op_code, org_id))
+        ack.set_attribute(names.MESH_REQUEST_ID, request_id)
         ack.end()
 
 
@@ -127,35 +135,34 @@ def end_abandoned(span: Span) -> None:
 def start_handle(header: bytes, op_code: int, org_id: int, request_id: int) -> Span | None:
     """The serving side's span; call it only for a sampled header."""
     with _harmless:
-        attributes = {names.MESH_OP_CODE: op_code, names.MESH_ORG_ID: org_id, names.MESH_REQUEST_ID: request_id}
         parent = NonRecordingSpan(context_of(header))
-        return _tracer.start_span(names.MESH_HANDLE, _under(parent), SpanKind.SERVER, attributes)
+        span = _tracer.start_span(names.MESH_HANDLE, _under(parent), SpanKind.SERVER, _op(op_code, org_id))
+        span.set_attribute(names.MESH_REQUEST_ID, request_id)
+        return span
     return None
 
 
-@contextlib.contextmanager
-def as_current(span: Span) -> Iterator[None]:
+class as_current:  # noqa: N801 - used as a function; a generator would cost three times as much
     """Makes the span the handler's current one."""
-    token = otel_context.attach(trace.set_span_in_context(span))
-    try:
-        yield
-    finally:
-        otel_context.detach(token)
+
+    __slots__ = ("_span", "_token")
+
+    def __init__(self, span: Span) -> None:
+        self._span = span
+
+    def __enter__(self) -> None:
+        self._token = otel_context.attach(trace.set_span_in_context(self._span))
+
+    def __exit__(self, *_: object) -> None:
+        otel_context.detach(self._token)
 
 
-def ack(span: Span, op_code: int, org_id: int, request_id: int, status: int) -> bytes:
-    """The short span at the answer's sending, under the handler's; gives the header for the answer."""
+def ack(span: Span, op_code: int, org_id: int, request_id: int, status: int) -> None:
+    """The short span at the answer's sending, under the handler's."""
     with _harmless:
-        attributes = {
-            names.MESH_OP_CODE: op_code,
-            names.MESH_ORG_ID: org_id,
-            names.MESH_REQUEST_ID: request_id,
-            names.MESH_STATUS: status,
-        }
-        answer = _tracer.start_span(names.ACK, _under(span), SpanKind.INTERNAL, attributes)
+        answer = _tracer.start_span(names.ACK, _under(span), SpanKind.INTERNAL, _op(op_code, org_id, status))
+        answer.set_attribute(names.MESH_REQUEST_ID, request_id)
         answer.end()
-        return header_of(answer.get_span_context())
-    return NO_TRACE
 
 
 def unsupported_tag(header: bytes, tag: int, length: int, peer: str) -> None:

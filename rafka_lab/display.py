@@ -8,7 +8,8 @@ from rafka_lab.rates import NodeRates
 if TYPE_CHECKING:
     from rafka_lab.tools import LabTools
 
-# Colours come from the notebook's theme where there is one, so that it fits light and dark.
+# Colours come from the notebook's theme where there is one, so that it fits light and dark. A class that is doubled
+# wins over the notebook's own rules for tables.
 STYLE = """
 .rafka-lab { font: 13px/1.5 var(--jp-ui-font-family, system-ui, sans-serif); color: var(--jp-ui-font-color1, #1f2328);
   border: 1px solid var(--jp-border-color2, #d0d7de); border-radius: 10px; padding: 12px 16px; max-width: 860px; }
@@ -16,11 +17,12 @@ STYLE = """
 .rafka-lab header b { font-size: 15px; }
 .rafka-lab code { background: var(--jp-layout-color2, #eef1f4); color: inherit; padding: 1px 6px; border-radius: 5px; }
 .rafka-lab table { border-collapse: collapse; width: 100%; margin: 0; table-layout: auto; }
-.rafka-lab table :is(th, td) { padding: 4px 10px 4px 0; text-align: left; background: none;
+.rafka-lab.rafka-lab table tr { background: none; }
+.rafka-lab.rafka-lab table :is(th, td) { padding: 4px 10px 4px 0; text-align: left; background: none;
   border-bottom: 1px solid var(--jp-border-color3, #eaeef2); font-variant-numeric: tabular-nums; color: inherit; }
-.rafka-lab table th { font-weight: 500; color: var(--jp-ui-font-color2, #656d76); }
-.rafka-lab table :is(th, td).n { text-align: right; }
-.rafka-lab tr:last-child td { border-bottom: 0; }
+.rafka-lab.rafka-lab table th { font-weight: 500; color: var(--jp-ui-font-color2, #656d76); }
+.rafka-lab.rafka-lab table :is(th, td).n { text-align: right; }
+.rafka-lab.rafka-lab tr:last-child td { border-bottom: 0; }
 .rafka-lab .dot { display: inline-block; width: 8px; height: 8px; border-radius: 50%; margin-right: 7px;
   background: #9aa4af; }
 .rafka-lab .running .dot { background: #2da44e; }

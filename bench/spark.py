@@ -47,10 +47,10 @@ def run(report: Report) -> None:
             log = Path(folder) / "wal"
             make_log(log, RECORDS)
             _decode(report, log)
-            scan = _scan(report, spark, log, Path(folder) / "parquet")
+            _scan(report, spark, log, Path(folder) / "parquet")
             _count(report, spark, log)
             _freshness(report, spark, Path(folder))
-            _growth(report, spark, Path(folder) / "many", scan)
+            _growth(report, spark, log, Path(folder) / "many")
     finally:
         spark.stop()
 
@@ -90,19 +90,20 @@ def _batch(chance: random.Random) -> bytes:
     )
 
 
-def _best(work: Callable[[], object]) -> float:
-    """Seconds of the fastest of some rounds: what the machine can do when it is left alone."""
-    times = []
+def _best(*works: Callable[[], object]) -> list[float]:
+    """Seconds of each one's fastest round. They take turns, so that a busy moment of the machine meets all of them."""
+    times: list[list[float]] = [[] for _ in works]
     for _ in range(ROUNDS):
-        start = time.perf_counter()
-        work()
-        times.append(time.perf_counter() - start)
-    return min(times)
+        for work, taken in zip(works, times, strict=True):
+            start = time.perf_counter()
+            work()
+            taken.append(time.perf_counter() - start)
+    return [min(taken) for taken in times]
 
 
 def _decode(report: Report, log: Path) -> None:
-    ours = RECORDS / _best(lambda: _decode_all(log))
-    theirs = AIOKAFKA_RECORDS / _best(lambda: _decode_with_aiokafka(log))
+    seconds = _best(lambda: _decode_all(log), lambda: _decode_with_aiokafka(log))
+    ours, theirs = RECORDS / seconds[0], AIOKAFKA_RECORDS / seconds[1]
     report.figure("decode, one core, all columns", ours / 1e6, "M/s")
     report.figure("aiokafka's reader into Arrow", theirs / 1e6, "M/s")
     report.at_least("decode against aiokafka's reader", ours / theirs, 10)
@@ -155,13 +156,11 @@ def _drain(frame: DataFrame) -> None:
     frame.write.format("noop").mode("overwrite").save()
 
 
-def _scan(report: Report, spark: SparkSession, log: Path, parquet: Path) -> float:
+def _scan(report: Report, spark: SparkSession, log: Path, parquet: Path) -> None:
     read(spark, log).write.option("compression", "zstd").parquet(str(parquet))
-    ours = _best(lambda: _drain(read(spark, log)))
-    theirs = _best(lambda: _drain(spark.read.parquet(str(parquet))))
+    ours, theirs = _best(lambda: _drain(read(spark, log)), lambda: _drain(spark.read.parquet(str(parquet))))
     report.figure("full scan in Spark", RECORDS / ours / 1e6, "M/s")
     report.at_most("full scan against zstd Parquet", ours / theirs, 2.5)
-    return ours
 
 
 class Nothing(DataSource):
@@ -186,8 +185,10 @@ class NothingReader(DataSourceReader):
 def _count(report: Report, spark: SparkSession, log: Path) -> None:
     wanted = {"columns": "topic,partition", "filterPushdown": "true"}
     condition = "topic = 'orders' and partition = 1"
-    ours = _best(lambda: read(spark, log, **wanted).where(condition).count())
-    empty = _best(lambda: spark.read.format("nothing").load().where(condition).count())
+    ours, empty = _best(
+        lambda: read(spark, log, **wanted).where(condition).count(),
+        lambda: spark.read.format("nothing").load().where(condition).count(),
+    )
     report.figure("count of a topic's partition", ours * 1e3, "ms")
     report.at_most("count with pushed topic and partition against an empty source", ours / empty, 3)
 
@@ -225,7 +226,7 @@ def _append(log: SingleWal, record: TopicRecord, acked: dict[int, float]) -> Non
         time.sleep(FRESH_PAUSE)
 
 
-def _growth(report: Report, spark: SparkSession, log: Path, small: float) -> None:
-    make_log(log, MANY_RECORDS)
-    many = _best(lambda: _drain(read(spark, log)))
-    report.at_most(f"scan of {MANY_RECORDS // RECORDS} times as many records", many / small, 11)
+def _growth(report: Report, spark: SparkSession, few: Path, many: Path) -> None:
+    make_log(many, MANY_RECORDS)
+    seconds = _best(lambda: _drain(read(spark, few)), lambda: _drain(read(spark, many)))
+    report.at_most(f"scan of {MANY_RECORDS // RECORDS} times as many records", seconds[1] / seconds[0], 11)

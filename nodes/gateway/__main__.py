@@ -3,6 +3,7 @@
 import argparse
 import json
 
+from nodes.gateway import heap
 from nodes.gateway.server import Gateway, bind
 from nodes.gateway.session import Advertised
 from nodes.mesh import KafkaCall, Mesh, OpCode
@@ -58,6 +59,7 @@ async def main(settings: argparse.Namespace, stop: Stop) -> None:
             f"--listen {settings.listen} is no address to connect to; name one with --advertise HOST:PORT"
         )
     known = brokers(settings.broker)
+    heap.keep_for_reuse()
     listener = bind(host, port)  # first of all: a taken port is then said at once
     mesh = Mesh(settings.data, role="gateway")
     await mesh.start()

@@ -33,8 +33,8 @@ class Settings:
     idle_timeout: float = 600.0
     # How often the three are looked for.
     sweep_interval: float = 1.0
-    # Free memory that the C library may keep for itself from one sweep to the next. Left alone it kept 80 MB after a
-    # fetch of 50 MB (measured); below this, giving back and taking again costs more than it frees.
+    # Free memory that the C library may keep for itself once fewer bytes than this come and go between two sweeps. Left
+    # alone it kept 80 MB after a fetch of 50 MB (measured).
     free_heap_bytes: int = 6 * MIB
     # A long poll ends at the broker at most this long after its client went.
     poll_slice: float = 1.0

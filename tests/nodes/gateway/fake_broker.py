@@ -15,10 +15,11 @@ from pathlib import Path
 from typing import Any
 
 from nodes import ops
-from nodes.mesh import KafkaCall, Mesh, OpCode, run_node, stop_event
+from nodes.mesh import KafkaCall, Mesh, OpCode, quic, run_node, stop_event
 from nodes.mesh.postcard import codec
 
 DEFAULT_PARTITIONS = 3
+MESH_CONNECTION = "a mesh connection was made"
 UNKNOWN_TOPIC, NOT_LEADER, OUT_OF_RANGE, INVALID_TOPIC, EXISTS, BAD_PARTITIONS = 3, 6, 1, 17, 36, 37
 UNKNOWN_ID = 100
 LEGAL_NAME = re.compile(r"[a-zA-Z0-9._-]{1,249}")
@@ -302,5 +303,19 @@ async def main() -> None:
     await mesh.close()
 
 
+def say_connections() -> None:
+    """A line on stderr for every mesh connection that was made to this broker, so that tests can count them."""
+    complete = quic.Handshake.complete
+
+    async def said(handshake: quic.Handshake) -> quic.Connection:
+        connection = await complete(handshake)
+        sys.stderr.write(f"{MESH_CONNECTION}\n")
+        sys.stderr.flush()
+        return connection
+
+    quic.Handshake.complete = said  # type: ignore[method-assign]
+
+
 if __name__ == "__main__":
+    say_connections()
     run_node(main())

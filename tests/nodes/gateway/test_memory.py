@@ -111,7 +111,7 @@ def test_a_connection_that_went_is_held_by_nothing(tmp_path: Path) -> None:
     asyncio.run(asyncio.wait_for(scenario(), 30))
 
 
-@pytest.mark.skipif(heap._functions is None, reason="the C library is not glibc")
+@pytest.mark.skipif(heap._library is None, reason="the C library is not glibc")
 def test_free_memory_within_the_limit_is_left_alone() -> None:
     assert heap.trim(2**40) is False
     assert heap.trim(0) is True

@@ -1923,7 +1923,8 @@ class TraceView {
   }
 
   focus() {
-    this.rows.element.focus({preventScroll: true});
+    // A view takes the focus when it is shown, for its shortcuts; a frame around all of it would say nothing.
+    this.rows.element.focus({preventScroll: true, focusVisible: false});
   }
 
   destroy() {
@@ -2504,7 +2505,8 @@ class ListView {
   themed() {}
 
   focus() {
-    this.rows.element.focus({preventScroll: true});
+    // A view takes the focus when it is shown, for its shortcuts; a frame around all of it would say nothing.
+    this.rows.element.focus({preventScroll: true, focusVisible: false});
   }
 
   destroy() {
@@ -2785,7 +2787,8 @@ class CompareView {
   themed() {}
 
   focus() {
-    this.rows.element.focus({preventScroll: true});
+    // A view takes the focus when it is shown, for its shortcuts; a frame around all of it would say nothing.
+    this.rows.element.focus({preventScroll: true, focusVisible: false});
   }
 
   destroy() {

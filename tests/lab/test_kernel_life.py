@@ -40,6 +40,8 @@ class Kernel:
                 said.append(content["text"])
 
         reply = self.client.execute_interactive(code, output_hook=output, timeout=ANSWER_SECONDS)
+        while reply["content"]["status"] == "aborted":  # right after an interrupt a kernel drops what is queued
+            reply = self.client.execute_interactive(code, output_hook=output, timeout=ANSWER_SECONDS)
         assert reply["content"]["status"] == "ok", reply["content"]
         return "".join(said)
 

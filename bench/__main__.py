@@ -8,7 +8,7 @@ import sys
 
 from bench.report import Report
 
-SUITES = ("wal", "mesh", "traces")
+SUITES = ("wal", "mesh", "cluster", "traces", "tracing", "spark")
 
 
 def main(names: list[str]) -> int:

@@ -7,6 +7,7 @@ import sys
 # A subcommand is a module with `add_arguments(parser)` and `run(arguments) -> exit code`.
 SUBCOMMANDS = {
     "doctor": ("lab.doctor_command", "what is there, what is missing, and how to get it"),
+    "pipeline": ("lab.pipeline_command", "logs to tables and a report, on Spark"),
     "regress": ("lab.regress_command", "run notebooks as tests"),
     "up": ("lab.up_command", "run a cluster in the foreground"),
     "wal": ("lab.wal_command", "look into a log, verify it, repair it"),

@@ -8,6 +8,7 @@ if TYPE_CHECKING:
     from rafka_lab.lab import Lab
     from rafka_lab.ledger import Ledger, kill_under_load
     from rafka_lab.node import Node, State
+    from rafka_lab.spark import spark_session
 
 __all__ = [
     "DataFolderError",
@@ -21,6 +22,7 @@ __all__ = [
     "RafkaLabError",
     "State",
     "kill_under_load",
+    "spark_session",
 ]
 
 _HOMES = {
@@ -30,6 +32,7 @@ _HOMES = {
     "Node": "node",
     "State": "node",
     "kill_under_load": "ledger",
+    "spark_session": "spark",
 }
 
 

@@ -1,8 +1,6 @@
 """The pages of a regression run: each notebook as HTML, an index, and JUnit's XML for CI."""
 
-import hashlib
 import html
-import json
 from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -13,11 +11,6 @@ if TYPE_CHECKING:
 
 _WIDGET = "application/vnd.jupyter.widget-view+json"
 _CHART = "application/vnd.vegalite.v"
-# Stands where a chart will be; its script replaces it.
-_NO_CHART = (
-    "A chart, drawn by a script from the network. Without one: open the notebook in JupyterLab, or install "
-    "vl-convert-python and run it again."
-)
 _STYLE = """
 :root { color-scheme: light dark; --text: #1f2328; --muted: #656d76; --line: #d0d7de; --ground: #fff; --soft: #f6f8fa;
   --good: #1a7f37; --bad: #cf222e; --warn: #9a6700; --link: #0969da; }
@@ -63,21 +56,10 @@ def _make_static(output: Any) -> None:
 
 
 def chart_html(chart: dict[str, Any]) -> str:
-    """A chart as HTML: drawn already where vl-convert is installed, else by altair's script, which needs a network."""
-    try:
-        import vl_convert  # type: ignore[import-not-found]
-    except ImportError:
-        return _scripted_chart(chart)
+    """A chart as a picture, so that a page needs neither a script nor a network."""
+    import vl_convert
+
     return str(vl_convert.vegalite_to_svg(chart))
-
-
-def _scripted_chart(chart: dict[str, Any]) -> str:
-    import altair
-
-    name = f"chart-{hashlib.sha256(json.dumps(chart, sort_keys=True).encode()).hexdigest()[:12]}"
-    drawn = altair.Chart.from_dict(chart | {"$schema": altair.SCHEMA_URL})
-    page = str(drawn.to_html(fullhtml=False, output_div=name))
-    return page.replace(f'<div id="{name}"></div>', f'<div id="{name}"><em>{html.escape(_NO_CHART)}</em></div>')
 
 
 def write_index(outcomes: Sequence["Outcome"], out: Path) -> Path:

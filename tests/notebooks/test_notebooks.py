@@ -63,3 +63,4 @@ def test_every_notebook_runs_from_top_to_bottom(tmp_path: Path, capsys: pytest.C
     assert "rafka-lab" in start  # the panel's static form
     assert "trace viewer" in start
     assert "widget-view" not in start
+    assert "<svg" in (tmp_path / "10_follow_one_message.html").read_text()  # its charts, without a script

@@ -36,26 +36,18 @@ class Faults:
 
     def kill(self, node: str = DEFAULT_NODE) -> Node:
         """kill -9."""
-        found = self._node(node)
-        self._note(node, "kill", "SIGKILL")
-        return found.kill()
+        return self._do(node, "kill", "SIGKILL", self._node(node).kill)
 
     def pause(self, node: str = DEFAULT_NODE) -> Node:
         """Freezes the process, as a machine that hangs; `resume` lets it go on."""
-        found = self._node(node)
-        self._note(node, "pause", "SIGSTOP")
-        return found.pause()
+        return self._do(node, "pause", "SIGSTOP", self._node(node).pause)
 
     def resume(self, node: str = DEFAULT_NODE) -> Node:
-        found = self._node(node)
-        self._note(node, "resume", "SIGCONT")
-        return found.resume()
+        return self._do(node, "resume", "SIGCONT", self._node(node).resume)
 
     def stop(self, node: str = DEFAULT_NODE) -> Node:
         """A clean stop."""
-        found = self._node(node)
-        self._note(node, "stop", "SIGTERM")
-        return found.stop()
+        return self._do(node, "stop", "SIGTERM", self._node(node).stop)
 
     def restart(self, node: str = DEFAULT_NODE) -> Node:
         """Starts the node, after a clean stop if it runs. The time it took is in the timeline."""
@@ -109,6 +101,13 @@ class Faults:
         frame = pd.DataFrame(self._events, columns=["time", "node", "fault", "detail"])
         frame["time"] = pd.to_datetime(frame["time"], unit="s", utc=True)
         return frame
+
+    def _do(self, node: str, fault: str, detail: str, act: Callable[[], Node]) -> Node:
+        """A fault is noted with the moment it began, and only if it could be made."""
+        begun = time.time()
+        done = act()
+        self._events.append((begun, node, fault, detail))
+        return done
 
     def _note(self, node: str, fault: str, detail: str) -> None:
         self._events.append((time.time(), node, fault, detail))

@@ -49,8 +49,10 @@ def test_the_panel_follows_the_cluster_and_its_buttons_work(lab: Lab) -> None:
 
 def test_a_button_that_cannot_work_says_why(lab: Lab) -> None:
     panel = ClusterPanel(lab)
-    panel.act("resume", "broker-0")
-    assert "only a node that is paused can resume" in panel.trouble or panel.trouble == ""
+    lab.faults.kill()
+    panel.act("pause", "broker-0")
+    assert "broker-0 is killed: only a node that is running can pause" in panel.trouble
+    assert lab.faults.timeline()["fault"].tolist() == ["kill"]  # what did not happen is not in it
     panel.act("kill", "broker-9")
     assert "broker-9" in panel.trouble
     panel.close()

@@ -129,7 +129,7 @@ def test_a_hundred_thousand_records_become_a_frame_fast(shared_lab: Lab, topic: 
     assert len(sent) == len(fetched) == MANY
     assert sorted(fetched["value"].astype(int)) == list(range(MANY))
     assert fetched["trace_id"].notna().all()
-    # 0.5 s where the machine is its own; the goal is 1.5 s, and others may be at work here.
+    # 0.5 to 0.8 s were measured on two quiet cores; the goal is 1.5 s, and others may be at work here.
     assert seconds < 15, f"{seconds:.2f} s"
 
 

@@ -228,6 +228,8 @@ class Mesh:
                 self._sources[connection.remote_id] = source
                 control = ControlStream(await connection.accept_stream())
                 hello = await control.receive()
+                # Once it has our answer the dialer counts on this connection: a later attempt must not end it any more.
+                self._admissions.pop(source, None)
                 await self._welcome(connection, control, hello)
         except (MeshError, TimeoutError) as error:
             reason = str(error) or f"no Hello within {self.settings.hello_timeout} s"

@@ -20,8 +20,8 @@ $(READY): pyproject.toml constraints.txt
 	@touch $@
 
 # Jupyter itself listens on loopback only and asks for a token; in a container people often are root.
-lab: $(READY) java-hint  ## set up and open JupyterLab on notebooks/
-	$(BIN)/jupyter lab --notebook-dir=notebooks $(if $(filter 0,$(shell id -u)),--allow-root) $(LAB_ARGS)
+lab: $(READY) java-hint  ## set up and open JupyterLab on notebooks/, at 00_start_here
+	$(BIN)/jupyter lab --notebook-dir=notebooks --LabApp.default_url=/lab/tree/00_start_here.ipynb $(if $(filter 0,$(shell id -u)),--allow-root) $(LAB_ARGS)
 
 test: $(READY)  ## set up and run the whole test suite
 	HYPOTHESIS_PROFILE=$${HYPOTHESIS_PROFILE:-ci} $(PYTEST) -m 'not soak' $(ARGS)

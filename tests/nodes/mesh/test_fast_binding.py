@@ -102,14 +102,16 @@ def test_cancelled_reads_lose_no_byte() -> None:
 
         async def send() -> None:
             for n in range(1, 2001):
+                while cancelled < n // 10:  # so that reads are given up all the time, however fast the machine is
+                    await asyncio.sleep(0)
                 piece = n.to_bytes(4, "big")
                 expected.extend(piece)
                 await stream.write([piece])
                 await asyncio.sleep(0)
             await stream.finish()
 
-        sending = asyncio.create_task(send())
         cancelled = 0
+        sending = asyncio.create_task(send())
         while True:
             reading = asyncio.create_task(other.read(1024))
             for _ in range(cancelled % 4):

@@ -3,6 +3,7 @@
 import os
 import shutil
 from collections.abc import Callable
+from typing import NoReturn
 
 import pytest
 from hypothesis import HealthCheck, settings
@@ -15,16 +16,30 @@ settings.load_profile(os.environ.get("HYPOTHESIS_PROFILE", "ci"))
 REQUIRED = frozenset(filter(None, os.environ.get("RAFKA_LAB_REQUIRE", "").split(",")))
 
 
+def missing(name: str, why: str) -> NoReturn:
+    """Skips the test that needs `name`, or fails it where RAFKA_LAB_REQUIRE names that."""
+    if name in REQUIRED:
+        pytest.fail(f"{why} (RAFKA_LAB_REQUIRE names {name})")
+    pytest.skip(why)
+
+
 @pytest.fixture(scope="session")
 def program() -> Callable[[str], str]:
     """`program("kcat")` is its path. Without it the test skips, or fails if RAFKA_LAB_REQUIRE names it."""
 
     def find(name: str) -> str:
         path = shutil.which(name)
-        if path is None and name in REQUIRED:
-            pytest.fail(f"{name} is not on PATH, and RAFKA_LAB_REQUIRE names it")
         if path is None:
-            pytest.skip(f"{name} is not on PATH; install it to run this test")
+            missing(name, f"{name} is not on PATH; install it to run this test")
         return path
 
     return find
+
+
+@pytest.fixture(scope="session")
+def spark_java() -> None:
+    """For tests that start Spark, which needs a Java that is new enough."""
+    from rafka_lab.java import INSTALL_JAVA, find_java
+
+    if find_java() is None:
+        missing("java", INSTALL_JAVA)

@@ -1,7 +1,7 @@
 """The C library's heap: buffers of requests are reused while there is traffic, and given back when it is over.
 
 Left alone, glibc does neither well: it shrinks and grows the heap with every large request, each time with page faults
-(118 a megabyte in a broker, 10 % of its CPU time, measured), and after a very large one it keeps up to 64 MB at the end
+(118 a megabyte were measured in a broker), and after a very large one it keeps up to 64 MB at the end
 of the heap and all that is free in the middle. Where the C library is another one, nothing is done here.
 """
 

@@ -13,7 +13,6 @@ from pathlib import Path
 import pyspark
 import pytest
 
-from rafka_lab.java import INSTALL_JAVA, find_java
 from tests.wal.spark.logs_for_spark import consume_all, everything
 
 LOOPBACK = "127.0.0.1"
@@ -64,9 +63,8 @@ def wait_for(text: str, log: Path, process: subprocess.Popen[bytes]) -> None:
 
 
 @pytest.mark.timeout(600)
+@pytest.mark.usefixtures("spark_java")
 def test_executors_of_a_cluster_read_the_shared_log_with_the_source_they_are_sent(tmp_path: Path) -> None:
-    if find_java() is None:
-        pytest.skip(INSTALL_JAVA)
     log = tmp_path / "shared" / "wal"
     everything(log)
     master = f"spark://{LOOPBACK}:{(port := free_port())}"

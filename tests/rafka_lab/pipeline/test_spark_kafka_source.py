@@ -9,7 +9,6 @@ import pytest
 from confluent_kafka import Producer
 
 from rafka_lab import Lab
-from rafka_lab.java import INSTALL_JAVA, find_java
 
 # The newest that is published; it reads with the Spark that we run.
 PACKAGE = "org.apache.spark:spark-sql-kafka-0-10_2.13:4.2.0"
@@ -33,9 +32,8 @@ spark.stop()
 
 @pytest.mark.soak
 @pytest.mark.timeout(900)
+@pytest.mark.usefixtures("spark_java")
 def test_sparks_kafka_source_and_rafka_wal_read_the_same(tmp_path: Path) -> None:
-    if find_java() is None:
-        pytest.skip(INSTALL_JAVA)
     with Lab(data=tmp_path / "data") as lab:
         producer = Producer({"bootstrap.servers": lab.bootstrap, "compression.type": "zstd"})
         for number in range(RECORDS):

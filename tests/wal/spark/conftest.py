@@ -5,7 +5,6 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from rafka_lab.java import INSTALL_JAVA, find_java
 from rafka_lab.spark import spark_session
 
 if TYPE_CHECKING:
@@ -24,9 +23,7 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
 
 
 @pytest.fixture(scope="session")
-def spark() -> Iterator["SparkSession"]:
-    if find_java() is None:
-        pytest.skip(INSTALL_JAVA)
+def spark(spark_java: None) -> Iterator["SparkSession"]:
     session = spark_session(app_name="tests")
     yield session
     session.stop()

@@ -21,6 +21,7 @@ from typing import Any, NamedTuple
 from opentelemetry.trace import Span
 
 from nodes.mesh import spans
+from nodes.mesh.arena import SharedBodies
 from nodes.mesh.calls import CHANNEL_BITS, UNORDERED_LANE
 from nodes.mesh.errors import HandlerError, MalformedError, Status
 from nodes.mesh.frames import (
@@ -35,7 +36,18 @@ from nodes.mesh.frames import (
     encode_frame,
     is_sampled,
 )
-from nodes.mesh.messages import Body, BodyAborted, BodyChunk, BodyCredit, Chunked, Inline, KafkaOp, KafkaOpResponse
+from nodes.mesh.messages import (
+    BodiesTaken,
+    Body,
+    BodyAborted,
+    BodyChunk,
+    BodyCredit,
+    Chunked,
+    Inline,
+    KafkaOp,
+    KafkaOpResponse,
+    Shared,
+)
 from nodes.mesh.postcard import codec
 from nodes.mesh.quic import Stream
 from nodes.mesh.roster import NodeRecord, Roster
@@ -102,8 +114,16 @@ class Registered(NamedTuple):
 class ServingSide:
     """All calls of one peer to this node over one connection."""
 
-    def __init__(self, handlers: dict[int, Registered], record: NodeRecord, roster: Roster, settings: Settings) -> None:
+    def __init__(
+        self,
+        handlers: dict[int, Registered],
+        record: NodeRecord,
+        roster: Roster,
+        settings: Settings,
+        shared: SharedBodies,
+    ) -> None:
         self._handlers = handlers
+        self._shared = shared
         self._record = record
         self._counters = roster.counters
         self._settings = settings
@@ -193,6 +213,9 @@ class ServingSide:
             call.payload = op.payload.data
             self._bulk.small_call_at = now
             self._line_up(call, op.lane)
+        elif isinstance(op.payload, Shared):
+            call.payload = self._shared.take(op.payload)
+            self._line_up(call, op.lane)
         elif call.single:
             raise MalformedError("a chunked body on a single-use stream")
         else:
@@ -245,6 +268,10 @@ class ServingSide:
         piece = body.piece
         if isinstance(piece, BodyCredit):
             self._bulk.on_credit(piece)
+            return
+        if isinstance(piece, BodiesTaken):
+            for position in piece.positions:
+                self._shared.free(position)
             return
         if isinstance(piece, BodyChunk) and on_bulk_stream:
             self._bulk.took(len(piece.data))
@@ -377,8 +404,9 @@ class ServingSide:
         if size > MAX_BODY_BYTES:
             self._answer(call, Status.TOO_LARGE, f"an answer of {size} bytes; the limit is {MAX_BODY_BYTES}")
             return
-        chunked = size > INLINE_BYTES and not call.single
-        payload = Chunked(size) if chunked else Inline(buffers)
+        shared = self._shared.place(buffers, size)
+        chunked = shared is None and size > INLINE_BYTES and not call.single
+        payload = shared or (Chunked(size) if chunked else Inline(buffers))
         body = _RESPONSE.parts(KafkaOpResponse(call.request_id, status, message[:_MESSAGE_CHARACTERS], payload))
         call.reply, call.failure = None, message
         if call.span is not None:

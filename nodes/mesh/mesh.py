@@ -108,7 +108,8 @@ class Mesh:
             dialer.cancel()
         links = list(self._links.values())
         await asyncio.gather(*(link.serving.drain(self.settings.close_grace) for link in links))
-        await asyncio.sleep(0)  # the writers take the last answers
+        # QUIC drops what the peer has not confirmed when a connection is closed.
+        await asyncio.gather(*(link.serving.deliver(self.settings.deliver_grace) for link in links))
         for link in links:
             link.end(CLOSE_NORMAL, "the node shut down")
         for task in self._tasks:

@@ -67,6 +67,8 @@ log = logging.getLogger(__name__)
 
 # A peer that announces bodies and never sends them may hold at most this many places.
 MAX_ASSEMBLIES = 4096
+# A stopping node looks so often whether its last bodies are sent.
+_DELIVER_POLL = 0.005
 _STOP_CODE = 400
 _CHANNEL_MASK = (1 << CHANNEL_BITS) - 1
 _MESSAGE_CHARACTERS = 1024
@@ -179,6 +181,21 @@ class ServingSide:
                 work.cancel()
         for call in list(self._running.values()):
             self._answer(call, Status.CLOSING, "the node shut down before the handler ended")
+
+    async def deliver(self, grace: float) -> None:
+        """Returns when the peer has all answers, or has taken nothing for the grace time."""
+        sent, give_up = -1, 0.0
+        # Bodies first: the peer ends the link soon after one of its streams has ended.
+        while self._bulk.is_sending:
+            if sent != self._record.bytes_sent:
+                sent, give_up = self._record.bytes_sent, self._loop.time() + grace
+            if self._loop.time() > give_up:
+                return
+            await asyncio.sleep(_DELIVER_POLL)
+        deliveries = [asyncio.ensure_future(writer.deliver()) for writer in (*self._writers, self._bulk)]
+        _, late = await asyncio.wait(deliveries, timeout=grace)
+        for delivery in late:
+            delivery.cancel()
 
     def _on_frame(self, frame: Frame | UnknownFrame, stream: Stream, writer: FrameWriter) -> None:
         if isinstance(frame, UnknownFrame):

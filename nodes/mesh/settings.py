@@ -44,3 +44,5 @@ class Settings:
     stranger_handshakes: int = 50
     # How long close() waits for handlers at work.
     close_grace: float = 2.0
+    # And then for the peers to have the last answers; one that is gone or frozen confirms nothing.
+    deliver_grace: float = 0.5

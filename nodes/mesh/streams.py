@@ -5,6 +5,7 @@ that the calling side grants itself and by the number of handlers on the serving
 """
 
 import asyncio
+import contextlib
 from collections import deque
 from collections.abc import Callable
 
@@ -89,6 +90,15 @@ class Writer:
         """Ends our direction of the stream after what is queued."""
         self._finishing = True
         self._wake()
+
+    async def deliver(self) -> None:
+        """Ends our direction of the stream and returns when the peer has all of it, or the stream is lost."""
+        if self._task is None or self.stream is None:
+            return
+        self.finish()
+        await asyncio.wait([self._task])
+        with contextlib.suppress(StreamLostError):
+            await self.stream.delivered()
 
     def stop(self) -> None:
         if self._task is not None:
@@ -195,6 +205,10 @@ class BulkWriter(Writer):
         self._taken_from_arena: list[int] = []
         self._taken_from_arena_bytes = 0
         self._tell_taken = False
+
+    @property
+    def is_sending(self) -> bool:
+        return bool(self._transfers)
 
     def open(self) -> None:
         """Sends an empty abort of request 0, so that the peer knows this stream before it has to answer on it."""

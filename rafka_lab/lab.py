@@ -31,6 +31,8 @@ class Lab(LabTools):
     `trace_ratio` is the share of requests that leave a trace; with 0 there is no collector.
     `jaeger="auto"` keeps traces in a real Jaeger instead: the one that JAEGER_URL names, or a program on PATH that is
     started as one more node; where there is neither, in the collector as always. A URL is a Jaeger that runs already.
+    Between nodes of one machine record batches lie in shared memory, and only the rest of each op crosses the mesh;
+    `shared_bodies=False` sends all of it over QUIC, as between machines.
     """
 
     def __init__(
@@ -42,6 +44,7 @@ class Lab(LabTools):
         advertise: str | None = None,
         trace_ratio: float = 1.0,
         jaeger: str | None = None,
+        shared_bodies: bool = True,
         default_partitions: int = 1,
         segment_bytes: int | None = None,
         retention_interval: float | None = None,
@@ -64,7 +67,7 @@ class Lab(LabTools):
             "--retention-interval": retention_interval,
         }
         given = {flag: str(value) for flag, value in options.items() if value is not None}
-        self._plan = Plan(self._folder, brokers, port, advertise, given, trace_ratio, jaeger)
+        self._plan = Plan(self._folder, brokers, port, advertise, given, trace_ratio, jaeger, shared_bodies)
         self._environment = dict(environment or {})
         self._report_crash = on_crash or _show_crash
         self._nodes: dict[str, Node] = {}

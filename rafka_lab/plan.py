@@ -28,10 +28,12 @@ class Plan:
         broker_options: Mapping[str, str],
         trace_ratio: float,
         jaeger: str | None,
+        shared_bodies: bool,
     ) -> None:
         self._folder = folder
         self._port = port
         self._advertise = advertise
+        self._shared_bodies = shared_bodies
         self._broker_options = [word for option in broker_options.items() for word in option]
         self.brokers = [f"broker-{index}" for index in range(brokers)]
         self.addresses: dict[str, list[str]] = {}
@@ -93,6 +95,8 @@ class Plan:
         flags += ["--listen", self.listen or f"127.0.0.1:{self._port}"]
         if self._advertise is not None:
             flags += ["--advertise", self._advertise]
+        if not self._shared_bodies:
+            flags.append("--no-shared-bodies")
         for index, name in enumerate(self.brokers):
             flags += ["--broker", f"{index}={self._identity(name)}@{','.join(self.addresses[name])}"]
         return flags + self._traces()

@@ -174,7 +174,10 @@ class SharedBodies:
         return self._peers is not None
 
     def on_answer(self, opened: bool) -> None:
+        """The peer says whether it can read our arena; if not, it is of no use."""
         self._readable = opened
+        if not opened:
+            self.close()
 
     def place(self, buffers: list[Buffer], size: int) -> Shared | None:
         """The body in our arena, or None if it has to travel."""

@@ -17,8 +17,8 @@ from confluent_kafka.admin import AdminClient, NewTopic
 from rafka_lab import Lab
 from tests.conftest import missing
 
-# The newest that are published. The source runs in the Spark that we have: both are of Scala 2.13, and what lies between
-# them has not changed since. Its part for delegation tokens, which we do not use, stopped at an older version.
+# The newest that are published. The source runs in the Spark that we have: both are of Scala 2.13, and what it uses of
+# Spark has not changed since. Its part for delegation tokens, which we do not use, stopped at an older version.
 SOURCE = "4.2.0"
 ARTIFACTS = (
     f"org.apache.spark:spark-sql-kafka-0-10_2.13:{SOURCE}",

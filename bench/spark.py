@@ -35,6 +35,7 @@ AIOKAFKA_RECORDS = 200_000
 ROUNDS = 3
 FRESH_RECORDS = 40
 FRESH_PAUSE = 0.25
+FRESH_SECONDS = 60  # until a record that does not come is given up
 START = 1_700_000_000_000
 _POOL = 64  # different batches; the log repeats them
 
@@ -206,19 +207,27 @@ def _freshness(report: Report, spark: SparkSession, folder: Path) -> None:
         log.create_topic(record)
         stream = spark.readStream.format("rafka_wal").option("columns", "offset").load(str(folder / "live"))
         query = stream.writeStream.foreachBatch(take).option("checkpointLocation", str(folder / "checkpoint")).start()
-        writer = threading.Thread(target=_append, args=(log, record, acked))
+        _append(log, record, acked, 1)
+        _wait_until(lambda: len(seen) == 1)  # until then the query's processes start
+        report.figure("from a stream's start to its first record", seen[0] - acked[0], "s")
+        writer = threading.Thread(target=_append, args=(log, record, acked, FRESH_RECORDS))
         writer.start()
         writer.join()
-        end = time.monotonic() + 30
-        while len(seen) < FRESH_RECORDS and time.monotonic() < end:
-            time.sleep(0.05)
+        _wait_until(lambda: len(seen) == len(acked))
         query.stop()
-    waits = [seen[offset] - acked[offset] for offset in acked if offset in seen][FRESH_RECORDS // 4 :]
+    waits = [seen[offset] - acked[offset] for offset in range(1, len(acked))]
     report.at_most("from acknowledged to a stream's batch, median", statistics.median(waits), 0.5, "s")
 
 
-def _append(log: SingleWal, record: TopicRecord, acked: dict[int, float]) -> None:
-    for number in range(FRESH_RECORDS):
+def _wait_until(done: Callable[[], bool]) -> None:
+    end = time.monotonic() + FRESH_SECONDS
+    while not done():
+        assert time.monotonic() < end, f"the stream did not deliver within {FRESH_SECONDS} s"
+        time.sleep(0.05)
+
+
+def _append(log: SingleWal, record: TopicRecord, acked: dict[int, float], count: int) -> None:
+    for number in range(len(acked), len(acked) + count):
         batch = build_batch([NewRecord(b"key", b"value" * 30, START + number)])
         log.append([NewBatch(record.topic_id.bytes, 0, batch, check_batch(batch))], Durability.SYNCED)
         log.wait_synced()

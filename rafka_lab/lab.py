@@ -10,6 +10,7 @@ from types import MappingProxyType, TracebackType
 
 from rafka_lab.errors import LabError
 from rafka_lab.folder import DataFolder, wait_port_free, wait_unlocked
+from rafka_lab.mesh_paths import MeshPaths
 from rafka_lab.node import Node, State, crash_report
 from rafka_lab.plan import AUTO, COLLECTOR, GATEWAY, JAEGER, Plan
 from rafka_lab.tools import LabTools
@@ -71,6 +72,7 @@ class Lab(LabTools):
         self._environment = dict(environment or {})
         self._report_crash = on_crash or _show_crash
         self._nodes: dict[str, Node] = {}
+        self._mesh_paths = MeshPaths(self._nodes, self._plan)
         self.crashes: list[str] = []
         self._finalizer: weakref.finalize | None = None  # type: ignore[type-arg]
 
@@ -128,9 +130,9 @@ class Lab(LabTools):
                 self._prepare()
                 self._launch()
             except BaseException:
-                _end(self._nodes, self._folder)
+                _end(self._nodes, self._mesh_paths, self._folder)
                 raise
-            self._finalizer = weakref.finalize(self, _end, self._nodes, self._folder)
+            self._finalizer = weakref.finalize(self, _end, self._nodes, self._mesh_paths, self._folder)
             _running.add(self)
         return self
 
@@ -222,7 +224,10 @@ class Lab(LabTools):
     def _on_started(self, node: Node) -> None:
         """A broker that came back on other ports is found only by a gateway that is told so."""
         gateway = self._nodes[GATEWAY]
-        if node.role == "broker" and self._learn_addresses() and gateway.state is State.RUNNING:
+        if node.role != "broker" or not self._learn_addresses():
+            return
+        self._mesh_paths.refresh()
+        if gateway.state is State.RUNNING:
             gateway.stop().start()
 
     def _on_crash(self, node: Node) -> None:
@@ -236,7 +241,7 @@ def _show_crash(node: Node) -> None:
     sys.stderr.flush()
 
 
-def _end(nodes: dict[str, Node], folder: DataFolder) -> None:
+def _end(nodes: dict[str, Node], paths: MeshPaths, folder: DataFolder) -> None:
     """The gateway first, so that requests at work still find their brokers; then all brokers at once; spans last."""
     for role in ("gateway", "broker", "collector"):
         alive = [node for node in nodes.values() if node.role == role and node.is_alive]
@@ -244,4 +249,5 @@ def _end(nodes: dict[str, Node], folder: DataFolder) -> None:
             node.ask_to_stop()
         for node in alive:
             node.close()
+    paths.close()
     folder.close()

@@ -22,6 +22,7 @@ if TYPE_CHECKING:
     from rafka_lab.experiment import Results
     from rafka_lab.faults import Faults
     from rafka_lab.frames import Frame
+    from rafka_lab.mesh_paths import MeshPaths
     from rafka_lab.rates import Rates
     from rafka_lab.traces_view import Traces
     from rafka_lab.wal_frames import WalFrames
@@ -67,6 +68,7 @@ class LabTools(ABC):
         return self._kafka
 
     _kafka: "Kafka | None" = None
+    _mesh_paths: "MeshPaths"
 
     def produce(
         self, topic: str, rows: "Iterable[object] | pd.DataFrame | str | bytes", **options: Any
@@ -122,10 +124,10 @@ class LabTools(ABC):
 
     @cached_property
     def faults(self) -> "Faults":
-        """Kill, pause, damage and fill up."""
+        """Kill, pause, slow down, lose packets, damage and fill up."""
         from rafka_lab.faults import Faults
 
-        return Faults(self.nodes, _weakly(self._log_folder))
+        return Faults(self.nodes, _weakly(self._log_folder), self._mesh_paths)
 
     @cached_property
     def rates(self) -> "Rates":

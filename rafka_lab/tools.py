@@ -59,6 +59,11 @@ class LabTools(ABC):
         return None
 
     @property
+    def has_real_jaeger(self) -> bool:
+        """Whether `traces_url` is a Jaeger with a page of its own."""
+        return False
+
+    @property
     def kafka(self) -> "Kafka":
         """The client that the calls below use."""
         from rafka_lab.client import Kafka
@@ -137,10 +142,11 @@ class LabTools(ABC):
         return Rates(self.nodes, _weakly(self._log_folder))
 
     def jaeger(self) -> "Frame":
-        """The trace viewer, or the real Jaeger's own page where `JAEGER_URL` names one, inside the notebook."""
+        """The trace viewer, or the real Jaeger's own page where the lab has one, inside the notebook."""
         from rafka_lab.frames import jaeger_frame
 
-        return jaeger_frame(self.traces)
+        # Without a store of its own, what there is to show is the Jaeger that JAEGER_URL names.
+        return jaeger_frame(self.traces, real=self.has_real_jaeger or not self.traces_url)
 
     def experiment(
         self,

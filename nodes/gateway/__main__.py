@@ -1,12 +1,13 @@
 """`python -m nodes.gateway`: one gateway process."""
 
 import argparse
+import functools
 import json
 
 from nodes.gateway import heap
 from nodes.gateway.server import Gateway, bind
 from nodes.gateway.session import Advertised
-from nodes.mesh import KafkaCall, Mesh, OpCode, Settings
+from nodes.mesh import KafkaCall, Mesh, OpCode, Settings, obey
 from nodes.process import ProgramError, Stop, parser, run_program, say_ready
 
 # Brokers are started first and answer within milliseconds; a gateway that starts without them serves all the same.
@@ -70,6 +71,7 @@ async def main(settings: argparse.Namespace, stop: Stop) -> None:
     mesh_settings = Settings(arena_bytes=0) if settings.no_shared_bodies else None
     mesh = Mesh(settings.data, role="gateway", settings=mesh_settings)
     await mesh.start()
+    stop.on_order = functools.partial(obey, mesh)
     try:
         gateway = Gateway(mesh, {index: node_id for index, (node_id, _) in known.items()}, org_id=settings.org)
 

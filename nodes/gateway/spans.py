@@ -4,9 +4,9 @@ Speaks the OpenTelemetry API, by `traces.sites`; the program chooses the SDK. Th
 the connect span: if it says no, nothing else is made. Without an SDK nothing is made at all. Never raises.
 """
 
-import contextlib
 import dataclasses
 import functools
+import logging
 import time
 from typing import Any
 
@@ -20,8 +20,11 @@ from nodes.mesh import Trace
 from traces import names, sites
 from traces.fixed import Fixed, FixedLink
 
+log = logging.getLogger(__name__)
 _SCOPE = "rafka.gateway"
 _tracer = trace.get_tracer(_SCOPE)
+# Span processors are the program's: one that raises must not fail a request.
+_LOST = "a span could not be recorded"
 # Providers that record nothing: none was installed, or tracing is off.
 _NOTHING = (ProxyTracerProvider, NoOpTracerProvider)
 # OpenTelemetry's names for what a messaging client does; others have no type.
@@ -49,12 +52,13 @@ class ConnectionSpans:
     def start(self, request: Request) -> "Span | None":
         """The request's span, under a connect span of its own; None when spans are off or this one is not sampled."""
         self._requests += 1
-        provider = trace.get_tracer_provider()
-        if isinstance(provider, _NOTHING):
+        if isinstance(trace.get_tracer_provider(), _NOTHING):
             return None
-        with contextlib.suppress(Exception):
+        try:
             return self._start(request)
-        return None
+        except Exception:
+            log.exception(_LOST)
+            return None
 
     def _start(self, request: Request) -> Span | None:
         number = self._requests
@@ -105,27 +109,33 @@ class ConnectionSpans:
 
 def answered(span: Span, response: Any) -> None:
     """Records the first Kafka error of an answer as the span's status."""
-    with contextlib.suppress(Exception):
+    try:
         error = _first_error(response)
         if error is not None:
             span.set_attribute(names.KAFKA_ERROR_CODE, int(error))
             span.set_status(Status(StatusCode.ERROR, f"Kafka error {int(error)}, {error.name}"))
+    except Exception:
+        log.exception(_LOST)
 
 
 def name_topic(given: Trace, topic: str | None) -> None:
     """The name of a topic that a request gave only by its id."""
     if topic is not None and isinstance(given, Span):
-        with contextlib.suppress(Exception):
+        try:
             given.set_attributes({names.KAFKA_TOPIC: topic, names.MESSAGING_DESTINATION: topic})
+        except Exception:
+            log.exception(_LOST)
 
 
 def end(span: Span | None, error: str = "") -> None:
     if span is None:
         return
-    with contextlib.suppress(Exception):
+    try:
         if error:
             span.set_status(Status(StatusCode.ERROR, error))
         span.end()
+    except Exception:
+        log.exception(_LOST)
 
 
 def _request_attributes(request: Request) -> Fixed:
@@ -190,8 +200,9 @@ def _first_error(entity: Any) -> ErrorCode | None:
         return found
     for name in nested:
         value = getattr(entity, name)
-        if value:
-            for part in value[:_SEARCHED_PARTS] if isinstance(value, tuple) else (value,):
-                if error := _first_error(part):
-                    return error
+        if not value:
+            continue
+        for part in value[:_SEARCHED_PARTS] if isinstance(value, tuple) else (value,):
+            if error := _first_error(part):
+                return error
     return None

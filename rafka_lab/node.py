@@ -153,7 +153,7 @@ class Node:
                 stdin=subprocess.PIPE,  # its end, which comes with ours, ends the node
                 stdout=subprocess.PIPE,
                 stderr=log,
-                env=self._process_environment(),
+                env=with_sources() | self._environment,
                 process_group=0,  # an interrupt of the notebook is not meant for the node
             )
         with self._changed:
@@ -191,10 +191,6 @@ class Node:
         if not self._wait_end(timeout):
             self._signal(signal.SIGKILL, State.KILLED)
             self._wait_end(timeout)
-
-    def _process_environment(self) -> dict[str, str]:
-        paths = [str(_SOURCES), os.environ.get("PYTHONPATH", "")]
-        return os.environ | self._environment | {"PYTHONPATH": os.pathsep.join(filter(None, paths))}
 
     def _signal(self, number: signal.Signals, state: State) -> None:
         with self._changed:
@@ -261,6 +257,12 @@ class Node:
         last = lines[-1] if lines else f"it ended with code {self.exit_code} and said nothing"
         _, separator, sentence = last.partition(f"{self._module}: ")
         return f"{self.name} did not start: {sentence if separator else last}"
+
+
+def with_sources() -> dict[str, str]:
+    """The environment of a Python subprocess that imports what this one imports, wherever it was started."""
+    paths = [str(_SOURCES), os.environ.get("PYTHONPATH", "")]
+    return os.environ | {"PYTHONPATH": os.pathsep.join(filter(None, paths))}
 
 
 def crash_report(node: Node) -> str:

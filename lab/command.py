@@ -6,6 +6,7 @@ import sys
 
 # A subcommand is a module with `add_arguments(parser)` and `run(arguments) -> exit code`.
 SUBCOMMANDS = {
+    "bench": ("lab.bench_command", "measure, beside Apache Kafka"),
     "doctor": ("lab.doctor_command", "what is there, what is missing, and how to get it"),
     "pipeline": ("lab.pipeline_command", "logs to tables and a report, on Spark"),
     "regress": ("lab.regress_command", "run notebooks as tests"),

@@ -27,16 +27,18 @@ Measure = Callable[[Side], Mapping[str, float]]
 
 @dataclass(frozen=True)
 class Pace:
-    """How long a round is and how often it is repeated. Every workload also has one round that is thrown away."""
+    """How long a round is and how often it is repeated."""
 
     repeats: int
+    restarts: int  # repeats of what starts all processes anew
+    discards: int  # rounds that are thrown away before those that count
     seconds: float
     warm_up: float  # of a client, before its window
     first_load: float  # of a side, before its first workload
 
 
-QUICK = Pace(repeats=3, seconds=1.5, warm_up=0.4, first_load=3)
-FULL = Pace(repeats=5, seconds=3, warm_up=1, first_load=15)
+QUICK = Pace(repeats=3, restarts=2, discards=0, seconds=1, warm_up=0.3, first_load=4)
+FULL = Pace(repeats=5, restarts=5, discards=1, seconds=2, warm_up=0.5, first_load=20)
 
 
 class ClientError(LabError):
@@ -87,15 +89,16 @@ class Bench:
             client(Task(work="requests", seconds=half, warm_up=0, connections=8, **load))  # type: ignore[arg-type]
             side.delete_topic("warm-up")
 
-    def rounds(self, sides: Sequence[Side], measure: Measure, *, discard: bool = True) -> dict[str, list[dict[str, float]]]:
-        """What `measure` gave for each side, by its name. They take turns; the first turn is thrown away."""
+    def rounds(
+        self, sides: Sequence[Side], measure: Measure, *, repeats: int | None = None, discards: int | None = None
+    ) -> dict[str, list[dict[str, float]]]:
+        """What `measure` gave for each side, by its name. They take turns: A B, then B A."""
         found: dict[str, list[dict[str, float]]] = {side.name: [] for side in sides}
-        if discard:
+        for _ in range(self.pace.discards if discards is None else discards):
             for side in sides:
                 measure(side)
-        for turn in range(self.pace.repeats):
-            order = sides if turn % 2 == 0 else list(reversed(sides))
-            for side in order:
+        for turn in range(repeats or self.pace.repeats):
+            for side in in_turn(sides, turn):
                 found[side.name].append(dict(measure(side)))
         return found
 
@@ -110,6 +113,10 @@ class Bench:
         costs = {side: {name: [one[name] for one in found[side]] for name in names[side]} for side in names}
         if any(costs.values()):
             self.report.costs(workload, "us/request" if "requests" in metrics else "ms/MB", costs)
+
+
+def in_turn(sides: Sequence[Side], turn: int) -> list[Side]:
+    return list(sides if turn % 2 == 0 else reversed(sides))
 
 
 def client(task: Task) -> Outcome:

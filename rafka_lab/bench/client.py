@@ -106,7 +106,7 @@ def _groups(task: Task) -> Iterator[tuple[list[dict[str, bytes]], int]]:
     values = pool(task.payload, task.message_bytes)
     size = max(1, min(HANDED_OVER, HANDED_OVER_BYTES // task.message_bytes, len(values)))
     groups = [[{"value": value} for value in values[at : at + size]] for at in range(0, len(values) - size + 1, size)]
-    return zip(cycle(groups), cycle(range(task.partitions)))  # noqa: B905 - both are endless
+    return zip(cycle(groups), cycle(range(task.partitions)))
 
 
 def _is_over(task: Task, handed: int, measured: float) -> bool:

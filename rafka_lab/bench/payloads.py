@@ -14,7 +14,7 @@ _STATES = ("created", "paid", "packed", "shipped", "delivered", "returned")
 
 
 def pool(kind: str, message_bytes: int, seed: int = 1) -> list[bytes]:
-    """Messages of exactly that size: `text` is random letters, as Kafka's own ProducerPerformance sends; `json` events."""
+    """Messages of exactly that size: `text` is random letters, as Kafka's ProducerPerformance sends; `json` events."""
     makers = {"text": _text, "json": _json}
     if kind not in makers:
         raise LabError(f"there is no payload {kind!r}: use one of {', '.join(makers)}")
@@ -37,7 +37,7 @@ def _json(chance: random.Random, size: int) -> bytes:
             "state": chance.choice(_STATES),
             "city": chance.choice(_CITIES),
             "amount": round(chance.uniform(1, 900), 2),
-            "created_at": f"2026-{chance.randrange(1, 13):02}-{chance.randrange(1, 29):02}T{chance.randrange(24):02}:00:00Z",
+            "created_at": 1_790_000_000_000 + chance.randrange(10**9),
         }
         text += json.dumps(event, ensure_ascii=False).encode() + b"\n"
     return text[:size]

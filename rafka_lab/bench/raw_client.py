@@ -1,7 +1,7 @@
 """Many connections with one small produce in flight each, on bare sockets and epoll, so that the client costs little.
 
-librdkafka has a thread a connection and a queue in front of it; here a request is one `recv` and one `send`. What this
-client can do at most shows against librdkafka's mock cluster, which the suite measures beside the others.
+librdkafka has a thread a connection and a queue in front of it; here a request costs one `recv` and one `send`. What
+this client can do at most shows against librdkafka's mock cluster, which the suite measures beside the others.
 """
 
 import resource
@@ -35,7 +35,9 @@ def produce_request(topic: str, acks: str, batch: bytes) -> bytes:
 
 def requests(task: Task) -> Outcome:
     """Answered requests; each connection sends its next one when it has its answer."""
-    request = produce_request(task.topic, task.acks, build_batch([NewRecord(None, pool("text", task.message_bytes)[0])]))
+    request = produce_request(
+        task.topic, task.acks, build_batch([NewRecord(None, pool("text", task.message_bytes)[0])])
+    )
     _allow_files(task.connections)
     sockets = _connect(task.bootstrap, task.connections)
     # Length, correlation id, two counts and the name, partition; then the error code.
@@ -44,7 +46,7 @@ def requests(task: Task) -> Outcome:
     for number in sockets:
         poller.register(number, select.EPOLLIN)
     for connection in sockets.values():
-        connection.send(request)
+        connection.sendall(request)
     begun = time.process_time()
     answered, total = _drive(poller, sockets, request, error_at, task)
     for connection in sockets.values():
@@ -73,7 +75,7 @@ def _drive(
             (error,) = _ERROR.unpack_from(_whole(answer, connection), error_at)
             if error:
                 raise SystemExit(f"a produce was answered with Kafka's error {error}")
-            connection.send(request)
+            connection.sendall(request)
         total += len(ready)
     return total - before, total
 

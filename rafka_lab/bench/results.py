@@ -138,7 +138,7 @@ def merge(runs: Sequence[Run]) -> Run:
     targets: dict[str, Verdict] = {}
     versions: dict[str, str] = {}
     for run in runs:
-        names = dict.fromkeys(part.suite for part in [*run.figures, *run.checks])
+        names = dict.fromkeys([*(figure.suite for figure in run.figures), *(check.suite for check in run.checks)])
         for name in names:
             parts[name] = (
                 [figure for figure in run.figures if figure.suite == name],

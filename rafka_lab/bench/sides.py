@@ -7,10 +7,11 @@ import time
 from abc import ABC, abstractmethod
 from collections.abc import Iterator
 from pathlib import Path
+from typing import ClassVar
 
 import psutil
 from confluent_kafka import KafkaException
-from confluent_kafka.admin import AdminClient, NewTopic
+from confluent_kafka.admin import AdminClient, NewTopic  # type: ignore[attr-defined]
 
 from rafka_lab.errors import LabError
 from rafka_lab.lab import Lab
@@ -23,6 +24,7 @@ KAFKA = "kafka"
 _ADMIN_SECONDS = 30.0
 # A deleted topic's name is free when the cluster says so; ours says so at once.
 _DELETE_SECONDS = 15.0
+_LOOK_SECONDS = 0.005
 # Our broker frees what deleted topics held at this pace, so that a long run does not fill the disk.
 _FREE_SECONDS = 5.0
 
@@ -32,7 +34,7 @@ class Side(ABC):
 
     name: str
     # Settings of a topic that is synced before each ack=all, as ours is without any.
-    synced: dict[str, str] = {}
+    synced: ClassVar[dict[str, str]] = {}
     # Whether it can be stopped, killed and started again with its data.
     restarts = False
     makes_topics = True
@@ -64,7 +66,8 @@ class Side(ABC):
         raise NotImplementedError(f"{self.name} is not killed from here")
 
     def close(self) -> None:
-        """Ends what was started for this side."""
+        """Ends what was started for this side, if anything was."""
+        return
 
     def cpu(self) -> dict[str, float]:
         """CPU seconds of each process so far."""
@@ -76,14 +79,19 @@ class Side(ABC):
         return sum(_pss(pid) for pid in self.pids.values()) / 1e6
 
     def create_topic(self, topic: str, partitions: int = 1, *, synced: bool = False) -> None:
-        if not self.makes_topics:
-            return
-        config = self.synced if synced else {}
+        """Makes the topic and returns when every partition has its leader."""
         admin = self._admin()  # its answers come as long as it is held
-        try:
-            admin.create_topics([NewTopic(topic, partitions, 1, config=config)])[topic].result(_ADMIN_SECONDS)
-        except KafkaException as error:
-            raise LabError(f"{self.name} did not make the topic {topic!r}: {error.args[0].str()}") from None
+        if self.makes_topics:
+            config = self.synced if synced else {}
+            try:
+                admin.create_topics([NewTopic(topic, partitions, 1, config=config)])[topic].result(_ADMIN_SECONDS)
+            except KafkaException as error:
+                raise LabError(f"{self.name} did not make the topic {topic!r}: {error.args[0].str()}") from None
+        deadline = time.monotonic() + _ADMIN_SECONDS
+        while not _is_led(admin, topic, partitions):
+            if time.monotonic() > deadline:
+                raise LabError(f"the topic {topic!r} of {self.name} had no leaders after {_ADMIN_SECONDS:g} s")
+            time.sleep(_LOOK_SECONDS)
 
     def delete_topic(self, topic: str) -> None:
         if self.makes_topics:
@@ -121,6 +129,10 @@ class OurSide(Side):
     def data(self) -> Path:
         return self._lab.data
 
+    @property
+    def traces_url(self) -> str:
+        return self._lab.traces_url
+
     def start(self) -> None:
         self._lab.start()
 
@@ -140,7 +152,7 @@ class KafkaSide(Side):
     """An Apache Kafka of our own."""
 
     name = KAFKA
-    synced = {"flush.messages": "1"}  # noqa: RUF012 - read only
+    synced: ClassVar[dict[str, str]] = {"flush.messages": "1"}
     restarts = True
 
     def __init__(self, folder: Path) -> None:
@@ -180,7 +192,7 @@ class KafkaSide(Side):
 class ForeignSide(Side):
     """A cluster that runs already, at an address. Whether it syncs is what its topic setting `flush.messages` says."""
 
-    synced = {"flush.messages": "1"}  # noqa: RUF012 - read only
+    synced: ClassVar[dict[str, str]] = {"flush.messages": "1"}
 
     def __init__(self, bootstrap: str) -> None:
         if not accepts(bootstrap):
@@ -240,12 +252,10 @@ def forget_pages(folder: Path) -> None:
             os.close(descriptor)
 
 
-def wait_accepting(side: Side, seconds: float = 60.0) -> None:
-    deadline = time.monotonic() + seconds
-    while not accepts(side.bootstrap):
-        if time.monotonic() > deadline:
-            raise LabError(f"{side.name} did not answer at {side.bootstrap} within {seconds:g} s")
-        time.sleep(0.002)
+def _is_led(admin: AdminClient, topic: str, partitions: int) -> bool:
+    found = admin.list_topics(topic, timeout=_ADMIN_SECONDS).topics[topic]
+    led = [number for number, partition in found.partitions.items() if partition.leader >= 0]
+    return found.error is None and len(led) >= partitions
 
 
 def _pss(pid: int) -> int:

@@ -141,9 +141,8 @@ class ApacheKafka:
         }
 
     def _format(self) -> None:
-        cluster = base64.urlsafe_b64encode(uuid.uuid4().bytes).decode().rstrip("=")
         command = [str(java_program()), "-Xmx256M", _LOGGING, "-cp", f"{kafka_jars()}/*", "kafka.tools.StorageTool"]
-        command += ["format", "-t", cluster, "-c", str(self._properties)]
+        command += ["format", "-t", _cluster_id(), "-c", str(self._properties)]
         done = subprocess.run(command, capture_output=True, text=True, timeout=_START_SECONDS, check=False)
         if done.returncode:
             raise PeerUnavailableError(f"Kafka's storage cannot be formatted: {(done.stderr or done.stdout)[-1000:]}")
@@ -178,6 +177,13 @@ class ApacheKafka:
         self._guard.wait(_STOP_SECONDS)
         self._guard.stdout.close()
         self.pids = {}
+
+
+def _cluster_id() -> str:
+    """A UUID as Kafka writes it. One that begins with a dash would be taken for a flag."""
+    while (text := base64.urlsafe_b64encode(uuid.uuid4().bytes).decode().rstrip("=")).startswith("-"):
+        pass
+    return text
 
 
 def accepts(bootstrap: str) -> bool:

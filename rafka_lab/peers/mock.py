@@ -1,4 +1,4 @@
-"""librdkafka's own mock cluster, in memory and in a process of its own: the most that librdkafka's client can do here."""
+"""librdkafka's own mock cluster, in memory and in a process of its own: the most that librdkafka's client can do."""
 
 import subprocess
 import sys

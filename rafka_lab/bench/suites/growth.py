@@ -39,7 +39,7 @@ def _partitions(bench: Bench, sides: list[Side], partitions: int) -> None:
     made = {side.name: [seconds_of(lambda side=side: side.create_topic(topic, partitions))] for side in sides}  # type: ignore[misc]
     workload = f"{partitions:,} partition{'s' if partitions > 1 else ''}"
     bench.report.compare(workload, "create topic", "s", made)
-    found = bench.rounds(sides, lambda side: _spread_load(bench, side, topic, partitions))
+    found = bench.rounds(sides, lambda side: _spread_load(bench, side, topic, partitions), repeats=bench.pace.restarts)
     bench.compare(workload, found, {"throughput": "MB/s"})
     bench.report.compare(workload, "PSS", "MB", {side.name: [side.memory()] for side in sides if side.pids})
     for side in sides:
@@ -71,7 +71,8 @@ def _connections(bench: Bench, sides: list[Side], connections: int) -> None:
             peaks[side.name].append(peak.megabytes)
         return figures
 
-    bench.compare(workload, bench.rounds(sides, measure), {"requests": "1/s"})
+    found = bench.rounds(sides, measure, repeats=bench.pace.restarts)
+    bench.compare(workload, found, {"requests": "1/s"})
     bench.report.compare(workload, "PSS", "MB", peaks)
 
 
@@ -82,7 +83,9 @@ def _log(bench: Bench, sides: list[Side], sizes: Sequence[float]) -> None:
     written = 0.0
     for size in sizes:
         if not _has_room(size - written, len(sides)):
-            bench.report.note(f"a log of {size:g} GB is left out: the disk has too little room for {len(sides)} of them")
+            bench.report.note(
+                f"a log of {size:g} GB is left out: the disk has too little room for {len(sides)} of them"
+            )
             return
         found: dict[str, list[dict[str, float]]] = {}
         for side in sides:

@@ -12,7 +12,7 @@ MESSAGE_BYTES = 100
 QUICK_LOADS = ((1_000, "all"), (1_000, "1"))
 FULL_LOADS = ((100, "all"), (1_000, "all"), (1_000, "1"), (10_000, "all"), (10_000, "1"))
 # p99.9 of a second at 1,000 msg/s would be one message.
-QUICK_SECONDS, FULL_SECONDS = 4.0, 15.0
+QUICK_SECONDS, FULL_SECONDS = 3.0, 15.0
 
 
 def run(bench: Bench) -> None:
@@ -34,7 +34,7 @@ def measure(bench: Bench, sides: list[Side], rate: float, acks: str, seconds: fl
 
 def _percentiles(side: Side, topic: str, rate: float, acks: str, seconds: float) -> dict[str, float]:
     both = {"bootstrap": side.bootstrap, "topic": topic, "message_bytes": MESSAGE_BYTES, "acks": acks, "linger_ms": 0}
-    timing = {"rate": rate, "seconds": seconds, "warm_up": 1.0}
+    timing = {"rate": rate, "seconds": seconds, "warm_up": 0.5}
     consumer = start_client(Task(work="consume", **both, **timing))  # type: ignore[arg-type]
     assert consumer.stdout is not None
     consumer.stdout.readline()  # ready

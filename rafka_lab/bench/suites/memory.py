@@ -1,11 +1,11 @@
-"""Memory of all processes of a side (PSS): at rest after the first record, and at most while it is produced and fetched.
+"""Memory of all processes of a side (PSS): at rest after the first record, and at most while it is under load.
 
 Kafka runs with the heap that its own start script gives it (1 GB); only what it touches counts.
 """
 
 import time
 
-from rafka_lab.bench.bench import Bench, Peak, client
+from rafka_lab.bench.bench import Bench, Peak, client, in_turn
 from rafka_lab.bench.sides import Side
 from rafka_lab.bench.suites.fetch import MESSAGE_BYTES
 from rafka_lab.bench.suites.startup import first_ack
@@ -18,10 +18,9 @@ PARTITIONS = 12
 def run(bench: Bench) -> None:
     rest: dict[str, list[float]] = {}
     peak: dict[str, list[float]] = {}
-    for turn in range(bench.pace.repeats):
+    for turn in range(bench.pace.restarts):
         with bench.sides(start=False) as sides:
-            own = [side for side in sides if side.restarts]
-            for side in own if turn % 2 == 0 else reversed(own):
+            for side in in_turn([side for side in sides if side.restarts], turn):
                 side.start()
                 first_ack(side, "first")
                 time.sleep(REST_SECONDS)

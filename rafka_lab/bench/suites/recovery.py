@@ -24,7 +24,8 @@ def run(bench: Bench) -> None:
         for side in own:
             fill(side, TOPIC, 1, messages)
         for way, end in (("clean stop", Side.stop), ("kill -9", Side.kill)):
-            found = bench.rounds(own, lambda side, end=end: _restart(side, end), discard=False)  # type: ignore[misc]
+            repeats = bench.pace.restarts
+            found = bench.rounds(own, lambda side, end=end: _restart(side, end), repeats=repeats, discards=0)  # type: ignore[misc]
             bench.compare(f"{size}, after {way}", found, {"to first ack": "s"})
         for side in own:
             client(Task(work="fetch", bootstrap=side.bootstrap, topic=TOPIC, messages=messages))

@@ -29,14 +29,16 @@ def measure(bench: Bench, sides: list[Side], topic: str, acks: str, connections:
     bench.compare(f"{many}, acks={acks}", found, {"requests": "1/s"})
 
 
-def answered(bench: Bench, side: Side, topic: str, acks: str, connections: int) -> dict[str, float]:
+def answered(
+    bench: Bench, side: Side, topic: str, acks: str, connections: int, message_bytes: int = MESSAGE_BYTES
+) -> dict[str, float]:
     """Requests a second, and the microseconds of CPU that one costs each process."""
     task = Task(
         work="requests",
         bootstrap=side.bootstrap,
         topic=topic,
         acks=acks,
-        message_bytes=MESSAGE_BYTES,
+        message_bytes=message_bytes,
         connections=connections,
         seconds=bench.pace.seconds,
         warm_up=bench.pace.warm_up,

@@ -4,7 +4,7 @@ import time
 
 from confluent_kafka import KafkaError, Message, Producer
 
-from rafka_lab.bench.bench import Bench
+from rafka_lab.bench.bench import Bench, in_turn
 from rafka_lab.bench.sides import Side
 from rafka_lab.errors import LabError
 
@@ -18,8 +18,7 @@ def run(bench: Bench) -> None:
     times: dict[str, list[float]] = {}
     for turn in range(bench.pace.repeats):
         with bench.sides(start=False) as sides:
-            own = [side for side in sides if side.restarts]
-            for side in own if turn % 2 == 0 else reversed(own):
+            for side in in_turn([side for side in sides if side.restarts], turn):
                 started = time.perf_counter()
                 side.start()
                 first_ack(side, "first")

@@ -37,7 +37,7 @@ def _produce(bootstrap: str, seconds: float, **more: object) -> Task:
 
 WORKLOADS = {
     "produce-100B": Workload(lambda at, seconds: _produce(at, seconds, message_bytes=100)),
-    "produce-1KB": Workload(lambda at, seconds: _produce(at, seconds)),
+    "produce-1KB": Workload(_produce),
     "produce-12-lz4": Workload(
         lambda at, seconds: _produce(at, seconds, partitions=12, codec="lz4", payload="json"), partitions=12
     ),

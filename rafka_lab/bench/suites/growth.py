@@ -39,7 +39,9 @@ def _partitions(bench: Bench, sides: list[Side], partitions: int) -> None:
     made = {side.name: [seconds_of(lambda side=side: side.create_topic(topic, partitions))] for side in sides}  # type: ignore[misc]
     workload = f"{partitions:,} partition{'s' if partitions > 1 else ''}"
     bench.report.compare(workload, "create topic", "s", made)
-    found = bench.rounds(sides, lambda side: _spread_load(bench, side, topic, partitions), repeats=bench.pace.restarts)
+    found = bench.rounds(
+        sides, lambda side: _spread_load(bench, side, topic, partitions), repeats=bench.pace.restarts, discards=0
+    )
     bench.compare(workload, found, {"throughput": "MB/s"})
     bench.report.compare(workload, "PSS", "MB", {side.name: [side.memory()] for side in sides if side.pids})
     for side in sides:
@@ -71,7 +73,7 @@ def _connections(bench: Bench, sides: list[Side], connections: int) -> None:
             peaks[side.name].append(peak.megabytes)
         return figures
 
-    found = bench.rounds(sides, measure, repeats=bench.pace.restarts)
+    found = bench.rounds(sides, measure, repeats=bench.pace.restarts, discards=0)
     bench.compare(workload, found, {"requests": "1/s"})
     bench.report.compare(workload, "PSS", "MB", peaks)
 

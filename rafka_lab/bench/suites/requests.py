@@ -8,17 +8,18 @@ from rafka_lab.bench.sides import Side
 from rafka_lab.bench.tasks import Task
 
 MESSAGE_BYTES = 100
-QUICK_CONNECTIONS, FULL_CONNECTIONS = (1, 64), (1, 64, 512)
+QUICK_CONNECTIONS = {"1": (1, 64), "all": (64,)}
+FULL_CONNECTIONS = {"1": (1, 64, 512), "all": (1, 64, 512)}
 _MICROSECONDS = 1e6
 
 
 def run(bench: Bench) -> None:
     with bench.sides(mock=True) as sides:
-        for acks in ("1", "all"):
+        for acks, counts in (QUICK_CONNECTIONS if bench.quick else FULL_CONNECTIONS).items():
             topic = f"requests-{acks}"
             for side in sides:
                 side.create_topic(topic, synced=acks == "all")
-            for connections in QUICK_CONNECTIONS if bench.quick else FULL_CONNECTIONS:
+            for connections in counts:
                 measure(bench, sides, topic, acks, connections)
 
 

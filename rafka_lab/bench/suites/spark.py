@@ -3,10 +3,10 @@
 All targets are ratios within this run but one: a record must be in a stream's next batch within half a second.
 """
 
+import importlib.util
 import os
 import random
 import statistics
-import tempfile
 import threading
 import time
 from collections.abc import Callable, Iterator
@@ -14,11 +14,13 @@ from pathlib import Path
 from uuid import uuid4
 
 import pyarrow as pa
-from aiokafka.record.default_records import DefaultRecordBatch
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.datasource import DataSource, DataSourceReader, InputPartition
 
-from bench.report import Report
+from rafka_lab.bench.bench import Bench
+from rafka_lab.bench.report import Report
+from rafka_lab.bench.sides import folder_for
+from rafka_lab.java import INSTALL_JAVA, find_java
 from rafka_lab.spark import spark_session
 from wal import Durability, NewBatch, NewRecord, SingleWal, TopicRecord, WalReader, build_batch, check_batch
 from wal.arrow_columns import RECORD_COLUMNS
@@ -40,18 +42,26 @@ START = 1_700_000_000_000
 _POOL = 64  # different batches; the log repeats them
 
 
-def run(report: Report) -> None:
+def run(bench: Bench) -> None:
+    report = bench.report
+    if find_java() is None:
+        report.note(INSTALL_JAVA)
+        return
     spark = spark_session(app_name="bench", settings={"spark.driver.memory": "4g"})
     spark.dataSource.register(Nothing)
     try:
-        with tempfile.TemporaryDirectory(prefix="rafka-bench-") as folder:
-            log = Path(folder) / "wal"
+        with folder_for("spark") as folder:
+            log = folder / "wal"
             make_log(log, RECORDS)
-            _decode(report, log)
-            _scan(report, spark, log, Path(folder) / "parquet")
+            if importlib.util.find_spec("aiokafka") is None:
+                report.note("aiokafka, whose decoder is compared with ours, is not installed: pip install aiokafka")
+            else:
+                _decode(report, log)
+            _scan(report, spark, log, folder / "parquet")
             _count(report, spark, log)
-            _freshness(report, spark, Path(folder))
-            _growth(report, spark, log, Path(folder) / "many")
+            if not bench.quick:
+                _freshness(report, spark, folder)
+                _growth(report, spark, log, folder / "many")
     finally:
         spark.stop()
 
@@ -119,6 +129,8 @@ def _decode_all(log: Path) -> None:
 
 def _decode_with_aiokafka(log: Path) -> None:
     """The same columns, as a careful program would fill them record by record."""
+    from aiokafka.record.default_records import DefaultRecordBatch
+
     reader = WalReader(log)
     names = {topic_id: record.name for topic_id, record in reader.state.topics.items()}
     columns: dict[str, list[object]] = {name: [] for name in RECORD_COLUMNS}

@@ -42,7 +42,9 @@ class Collector:
 
     def __init__(self, folder: Path) -> None:
         command = [sys.executable, "-m", "traces", "--control-pipe", "--store", str(folder / "traces.db")]
-        self._process = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, env=process_environment())
+        self._process = subprocess.Popen(
+            command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, env=process_environment()
+        )
         assert self._process.stdout is not None
         self.url: str = json.loads(self._process.stdout.readline())["traces"]
         self._seen = psutil.Process(self._process.pid)

@@ -313,7 +313,10 @@ def memory(report: Report, folder: Path) -> None:
     for name in ("1,000,000 entries, open", "1,000,000 entries, open without the index"):
         said = json.loads(
             subprocess.run(
-                [sys.executable, "-c", MEMORY, str(place)], env=process_environment(), stdout=subprocess.PIPE, check=True
+                [sys.executable, "-c", MEMORY, str(place)],
+                env=process_environment(),
+                stdout=subprocess.PIPE,
+                check=True,
             ).stdout
         )
         assert said["entries"] == ENTRIES

@@ -5,6 +5,8 @@ for a batch of ten thousand. But records of one batch are mostly of equal length
 of the same length, the opening bytes of a whole run of them are compared at once.
 """
 
+import functools
+
 from wal.batch import HEADER_SIZE, BatchHeader, Buffer
 from wal.compression import decompress
 from wal.errors import CorruptBatchError
@@ -14,9 +16,11 @@ SMALLEST_STEP = 7
 # A length has 32 bits, which is five bytes of seven.
 _LENGTH_BYTES = 5
 _PADDING = bytes(_LENGTH_BYTES)  # behind the records, so that looking at a length needs no look at the end
+# Records that are walked one by one before the next look for a run of equal ones.
+_WALK = 32
 # Records that are compared at once: few at first, since a guess that fails is wasted, and twice as many after each
 # guess that holds.
-_FIRST_RUN = 16
+_FIRST_RUN = 32
 
 
 def check_record_count(batch: Buffer, header: BatchHeader) -> None:
@@ -28,35 +32,64 @@ def check_record_count(batch: Buffer, header: BatchHeader) -> None:
         raise CorruptBatchError(f"the batch states {header.record_count} records and holds {found}")
 
 
+@functools.cache
+def _steps() -> list[int]:
+    """From a record to the next, by the record's first two bytes; 0 where two bytes do not tell."""
+    steps = []
+    for first in range(256):
+        for second in range(256):
+            length, size = (first, 1) if first < 0x80 else (first & 0x7F | second << 7, 2)
+            step = size + (length >> 1)
+            told = (first < 0x80 or second < 0x80) and not length & 1 and step >= SMALLEST_STEP
+            steps.append(step if told else 0)
+    return steps
+
+
 def _count(data: bytes, end: int, stated: int) -> int:
     """The records in `data`, which end before its padding; not many more than stated, since that is wrong anyway."""
-    count = position = previous = 0
-    guess = _FIRST_RUN
+    steps = _steps()
+    count = position = 0
     while position < end and count <= stated:
-        # Written out: a call a record would double the time.
-        length, size = data[position], 1
-        if length > 0x7F:
-            length, size = length & 0x7F | data[position + 1] << 7, 2
-            if length > 0x3FFF:
-                length, size = _long(data, position)
-        step = size + (length >> 1)
-        if length & 1 or step < SMALLEST_STEP:
-            raise CorruptBatchError(f"the record at byte {position} states an impossible length")
-        position += step
-        count += 1
-        if step == previous:
-            run = _run(data, position, step, min(guess, (end - position) // step))
-            guess = guess * 2 if run == guess else _FIRST_RUN
+        step = 0
+        for _ in range(_WALK):
+            before = step
+            step = steps[data[position] << 8 | data[position + 1]] or _long_step(data, position)
+            position += step
+            count += 1
+            if position >= end:
+                break
+        if step == before:
+            run = _equal_records(data, position, step, end)
             count += run
             position += run * step
-        previous = step
     if position > end:
         raise CorruptBatchError(f"record {count - 1} states {position - end} bytes more than there are")
     return count
 
 
+def _equal_records(data: bytes, position: int, step: int, end: int) -> int:
+    """How many records from `position` on have the length of the one before."""
+    total, guess = 0, _FIRST_RUN
+    while True:
+        most = min(guess, (end - position) // step)
+        run = _run(data, position, step, most)
+        total += run
+        if run < guess:
+            return total
+        position += run * step
+        guess *= 2
+
+
+def _long_step(data: bytes, position: int) -> int:
+    length, size = _long(data, position)
+    step = size + (length >> 1)
+    if length & 1 or step < SMALLEST_STEP:
+        raise CorruptBatchError(f"the record at byte {position} states an impossible length")
+    return step
+
+
 def _long(data: bytes, position: int) -> tuple[int, int]:
-    """A length of three bytes or more, zigzag as it is, and how many they are."""
+    """A length, zigzag as it is, and how many bytes it has."""
     value = 0
     for size, byte in enumerate(data[position : position + _LENGTH_BYTES]):
         value |= (byte & 0x7F) << 7 * size

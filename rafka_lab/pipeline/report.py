@@ -22,8 +22,8 @@ dd{margin:0;font-size:1.5em;font-variant-numeric:tabular-nums}
 .wide{overflow-x:auto}table{border-collapse:collapse;font-size:12px;font-variant-numeric:tabular-nums}
 td,th{padding:3px 9px;border-bottom:1px solid var(--line);text-align:right;white-space:nowrap}
 details{margin:.6em 0}summary{cursor:pointer}
-svg{max-width:100%;height:auto}svg text{fill:var(--text)}svg .role-axis-grid line{stroke:var(--line)}
-svg .role-axis-domain line,svg .role-axis-tick line{stroke:var(--soft)}svg path.background{stroke:var(--line)}
+svg{max-width:100%;height:auto;overflow:visible}svg text{fill:var(--text)}svg .role-axis-grid line{stroke:var(--line)}
+svg .role-axis-domain line,svg .role-axis-tick line{stroke:var(--soft)}
 """
 # Longer tables are cut in the report; the files have them whole.
 SHOWN_ROWS = 200

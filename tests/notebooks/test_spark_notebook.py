@@ -5,13 +5,13 @@ from pathlib import Path
 import pytest
 
 from lab.command import main
-from tests.notebooks.test_notebooks import FOLDER, test_a_notebook_is_thin_and_clean
+from tests.notebooks import test_notebooks
 
-NOTEBOOK = FOLDER / "40_spark_on_the_wal.ipynb"
+NOTEBOOK = test_notebooks.FOLDER / "40_spark_on_the_wal.ipynb"
 
 
 def test_the_spark_notebook_is_thin_and_clean() -> None:
-    test_a_notebook_is_thin_and_clean(NOTEBOOK)
+    test_notebooks.test_a_notebook_is_thin_and_clean(NOTEBOOK)
 
 
 @pytest.mark.timeout(300)

@@ -28,6 +28,7 @@ svg .role-axis-domain line,svg .role-axis-tick line{stroke:var(--soft)}
 # Longer tables are cut in the report; the files have them whole.
 SHOWN_ROWS = 200
 _WIDTH = 620
+_TICKS = 8  # as many as have room for their labels
 
 
 class _Plot(NamedTuple):
@@ -81,7 +82,7 @@ _PLOTS = (
         "p50",
         "milliseconds",
         "name",
-        "service",
+        "topic",
         "-x",
     ),
 )
@@ -142,7 +143,7 @@ def _bars(plot: _Plot, frame: pd.DataFrame) -> alt.Chart:
         alt.Chart(rows)
         .mark_bar()
         .encode(
-            x=alt.X(f"{plot.x}:Q", title=plot.unit),
+            x=alt.X(f"{plot.x}:Q", title=plot.unit, axis=alt.Axis(tickCount=_TICKS)),
             y=alt.Y(f"{plot.y}:N", sort=plot.order, title=None),
             yOffset=f"{plot.colour}:N",
             color=f"{plot.colour}:N",

@@ -21,7 +21,7 @@ class progress:  # noqa: N801 (used as `with progress(spark):`)
 
     def __init__(self, spark: "SparkSession", out: TextIO | None = None) -> None:
         self._tracker = spark.sparkContext.statusTracker()
-        self._out = out or sys.stderr
+        self._out = out or sys.stdout
         self._done = threading.Event()
         self._thread = threading.Thread(target=self._draw, name="spark-progress", daemon=True)
 
@@ -38,11 +38,13 @@ class progress:  # noqa: N801 (used as `with progress(spark):`)
         self._out.flush()
 
     def _draw(self) -> None:
+        drawn = (0, 0)  # only what changes is drawn: a saved notebook keeps every line
         while not self._done.wait(POLL_SECONDS):
             done, total = self._tasks()
-            if total:
+            if total and drawn != (done, total):
                 self._out.write(f"\r{bar(done, total)}")
                 self._out.flush()
+                drawn = (done, total)
 
     def _tasks(self) -> tuple[int, int]:
         infos = [self._tracker.getStageInfo(stage) for stage in self._tracker.getActiveStageIds()]

@@ -158,7 +158,8 @@ def _timestamp_type(rows: Rows, spread: Spread) -> pa.Array:
 
 def _trace_id(rows: Rows, spread: Spread) -> pa.Array:
     """32 hex digits; null where the request had no trace."""
-    return _texts(spread(_HEX[rows["trace"]].reshape(len(rows), _TRACE_DIGITS)), spread(rows["trace"].any(axis=1)))
+    some = np.asarray(rows["trace"].any(axis=1))
+    return _texts(spread(_HEX[rows["trace"]].reshape(len(rows), _TRACE_DIGITS)), spread(some))
 
 
 def _topic_id(rows: Rows, spread: Spread) -> pa.Array:

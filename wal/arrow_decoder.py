@@ -66,7 +66,8 @@ def gather(data: np.ndarray, starts: np.ndarray, kind: np.dtype) -> np.ndarray:
     """The structs of that kind that start there; so many bytes must be left behind each start."""
     plain = np.dtype((np.void, kind.itemsize))  # which numpy copies whole and not field by field
     everywhere: np.ndarray = np.ndarray(len(data) - kind.itemsize + 1, plain, data.data, strides=(1,))
-    return everywhere[starts].view(kind)
+    gathered: np.ndarray = everywhere[starts].view(kind)
+    return gathered
 
 
 def plain_payload(data: np.ndarray, starts: np.ndarray, ends: np.ndarray, headers: np.ndarray) -> Payload:

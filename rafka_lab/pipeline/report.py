@@ -22,12 +22,13 @@ dd{margin:0;font-size:1.5em;font-variant-numeric:tabular-nums}
 .wide{overflow-x:auto}table{border-collapse:collapse;font-size:12px;font-variant-numeric:tabular-nums}
 td,th{padding:3px 9px;border-bottom:1px solid var(--line);text-align:right;white-space:nowrap}
 details{margin:.6em 0}summary{cursor:pointer}
-svg{max-width:100%;height:auto}svg text{fill:var(--text)}svg .role-axis-grid line{stroke:var(--line)}
-svg .role-axis-domain line,svg .role-axis-tick line{stroke:var(--soft)}svg path.background{stroke:var(--line)}
+svg{max-width:100%;height:auto;overflow:visible}svg text{fill:var(--text)}svg .role-axis-grid line{stroke:var(--line)}
+svg .role-axis-domain line,svg .role-axis-tick line{stroke:var(--soft)}
 """
 # Longer tables are cut in the report; the files have them whole.
 SHOWN_ROWS = 200
 _WIDTH = 620
+_TICKS = 8  # as many as have room for their labels
 
 
 class _Plot(NamedTuple):
@@ -81,7 +82,7 @@ _PLOTS = (
         "p50",
         "milliseconds",
         "name",
-        "service",
+        "topic",
         "-x",
     ),
 )
@@ -142,7 +143,7 @@ def _bars(plot: _Plot, frame: pd.DataFrame) -> alt.Chart:
         alt.Chart(rows)
         .mark_bar()
         .encode(
-            x=alt.X(f"{plot.x}:Q", title=plot.unit),
+            x=alt.X(f"{plot.x}:Q", title=plot.unit, axis=alt.Axis(tickCount=_TICKS)),
             y=alt.Y(f"{plot.y}:N", sort=plot.order, title=None),
             yOffset=f"{plot.colour}:N",
             color=f"{plot.colour}:N",

@@ -1,5 +1,6 @@
 """Runs the pipeline: new records first, then the tables over all of them, then the report."""
 
+import html
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -17,6 +18,7 @@ from rafka_lab.pipeline.stream import RECORDS, Folders, start_records_stream
 # Spark gives the Python process of a stream 10 s to start, which cannot be set and is short on a busy machine. The
 # checkpoint makes another attempt safe.
 START_ATTEMPTS = 3
+FRAME_HEIGHT = 620  # of the report in a notebook: a screen's worth, the rest scrolls
 _SLOW_WORKER = "Python worker failed to connect back"
 
 
@@ -35,6 +37,12 @@ class PipelineResult:
     @property
     def unchanged(self) -> bool:
         return self.added == 0 and not self.tables
+
+    def _repr_html_(self) -> str:
+        """The report, in a frame of its own: its styles are not the notebook's."""
+        page = html.escape(self.report.read_text(encoding="utf-8"))
+        style = f"width:100%;height:{FRAME_HEIGHT}px;border:1px solid #8884"
+        return f'<p>{self.added:,} new records in {self.out}</p><iframe srcdoc="{page}" style="{style}"></iframe>'
 
 
 def run_pipeline(

@@ -156,6 +156,6 @@ def _start() -> subprocess.Popen[bytes]:
         [sys.executable, "-m", "rafka_lab.mesh_relay"],
         stdin=subprocess.PIPE,
         stdout=subprocess.PIPE,
-        env=process_environment({}),
+        env=process_environment(),
         process_group=0,
     )

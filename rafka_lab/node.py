@@ -266,10 +266,10 @@ class Node:
         return f"{self.name} did not start: {sentence if separator else last}"
 
 
-def process_environment(more: Mapping[str, str]) -> dict[str, str]:
+def process_environment(more: Mapping[str, str] | None = None) -> dict[str, str]:
     """For a process that runs one of our modules: it finds them wherever it is started."""
     paths = [str(_SOURCES), os.environ.get("PYTHONPATH", "")]
-    return os.environ | more | {"PYTHONPATH": os.pathsep.join(filter(None, paths))}
+    return os.environ | (more or {}) | {"PYTHONPATH": os.pathsep.join(filter(None, paths))}
 
 
 def crash_report(node: Node) -> str:

@@ -75,7 +75,7 @@ class Collector:
         self.store = Store(path, settings.store_settings)
         self._reader = Reader(path)
         self._receiver = Receiver(self.store, settings.limits)
-        self._decoding = ThreadPoolExecutor(1, thread_name_prefix="traces-decode")
+        self._taking = ThreadPoolExecutor(1, thread_name_prefix="traces-take")
         self._asking = ThreadPoolExecutor(_QUERY_THREADS, thread_name_prefix="traces-query")
         self._http: HTTPServer | None = None
         self._grpc: GrpcServer | None = None
@@ -107,7 +107,7 @@ class Collector:
         await asyncio.to_thread(self.store.close)
         if self._http is not None:
             await self._http.close_all_connections()
-        self._decoding.shutdown()
+        self._taking.shutdown()
         self._asking.shutdown()
         self._reader.close()
         if self._folder is not None:
@@ -115,7 +115,7 @@ class Collector:
 
     def _application(self) -> Application:
         asked = {"reader": self._reader, "store": self.store, "executor": self._asking}
-        given = {"receiver": self._receiver, "executor": self._decoding}
+        given = {"receiver": self._receiver, "executor": self._taking}
         routes: list[Any] = [(r"/v1/traces", ExportHandler, given), (r"/", _Page)]
         routes += [(path, handler, asked) for path, handler in ROUTES]
         routes.append((r"/viewer/(viewer\.(?:js|css))", _ViewerFile, {"path": str(VIEWER)}))

@@ -1,4 +1,4 @@
-"""OTLP/gRPC: the TraceService's Export, with raw bytes so that both protocols share one decoder."""
+"""OTLP/gRPC: the TraceService's Export, with raw bytes so that both protocols share one check."""
 
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any
@@ -11,7 +11,7 @@ from traces.exporter import DROPPED_HEADER
 from traces.receiver import PROTOBUF, Receiver
 
 _SERVICE = "opentelemetry.proto.collector.trace.v1.TraceService"
-# Each waits for the store while it serves; senders keep one or two requests under way.
+# Senders keep one or two requests under way.
 _THREADS = 8
 _CODES = {
     MalformedError: grpc.StatusCode.INVALID_ARGUMENT,
@@ -55,12 +55,11 @@ class GrpcServer:
             for key, value in context.invocation_metadata():
                 if key == DROPPED_HEADER and str(value).isdecimal():
                     self._receiver.store.count_dropped(int(value))
-            batch = self._receiver.decode(body, PROTOBUF)
-            self._receiver.store.submit(batch).result()
+            checked = self._receiver.take(body, PROTOBUF)
         except TracesError as error:
             context.abort(_CODES[type(error)], str(error))
         response = ExportTraceServiceResponse()
-        if batch.rejected:
-            response.partial_success.rejected_spans = batch.rejected
-            response.partial_success.error_message = batch.message
+        if checked.rejected:
+            response.partial_success.rejected_spans = checked.rejected
+            response.partial_success.error_message = checked.message
         return bytes(response.SerializeToString())

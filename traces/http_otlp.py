@@ -10,7 +10,7 @@ from tornado.web import RequestHandler, stream_request_body
 
 from traces.errors import BusyError, MalformedError, StoreError, TooLargeError, TracesError, UnsupportedError
 from traces.exporter import DROPPED_HEADER
-from traces.otlp import Batch
+from traces.otlp import Checked
 from traces.protobuf import rpc_status
 from traces.receiver import JSON, PROTOBUF, Receiver
 
@@ -30,7 +30,7 @@ DISCARD_FACTOR = 8
 
 @stream_request_body
 class ExportHandler(RequestHandler):
-    """Collects the body up to the limit, decodes it outside the event loop, answers when it is stored."""
+    """Collects the body up to the limit, checks and stores it outside the event loop, then answers."""
 
     def initialize(self, receiver: Receiver, executor: Executor) -> None:
         self._receiver = receiver
@@ -74,22 +74,23 @@ class ExportHandler(RequestHandler):
             body, kind = b"".join(self._chunks), headers.get("content-type", "")
             encoding = headers.get("content-encoding", "")
             loop = asyncio.get_running_loop()
-            batch = await loop.run_in_executor(self._executor, self._receiver.decode, body, kind, encoding)
-            await asyncio.wrap_future(store.submit(batch))
+            checked = await loop.run_in_executor(self._executor, self._receiver.take, body, kind, encoding)
         except TracesError as error:
             self._refuse(error)
         else:
-            self._accept(batch)
+            self._accept(checked)
 
-    def _accept(self, batch: Batch) -> None:
+    def _accept(self, checked: Checked) -> None:
         if self._wants_json():
-            partial = {"rejectedSpans": str(batch.rejected), "errorMessage": batch.message} if batch.rejected else {}
+            partial = (
+                {"rejectedSpans": str(checked.rejected), "errorMessage": checked.message} if checked.rejected else {}
+            )
             self._answer(200, JSON, msgspec.json.encode({"partialSuccess": partial} if partial else {}))
             return
         response = ExportTraceServiceResponse()
-        if batch.rejected:
-            response.partial_success.rejected_spans = batch.rejected
-            response.partial_success.error_message = batch.message
+        if checked.rejected:
+            response.partial_success.rejected_spans = checked.rejected
+            response.partial_success.error_message = checked.message
         self._answer(200, PROTOBUF, response.SerializeToString())
 
     def _refuse(self, error: TracesError) -> None:

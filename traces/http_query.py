@@ -30,6 +30,9 @@ _DAY_MS = 24 * 3600 * 1000
 class QueryHandler(RequestHandler):
     """Runs `answer` in a thread and writes what it returns as JSON. Subclasses say what an error looks like."""
 
+    # An answer holds all that was acknowledged before the question.
+    sees_all = True
+
     def initialize(self, reader: Reader, store: Store, executor: Executor) -> None:
         self.reader = reader
         self.store = store
@@ -38,7 +41,7 @@ class QueryHandler(RequestHandler):
     async def get(self, *path: str) -> None:
         given = {name: self.get_arguments(name, strip=False) for name in self.request.query_arguments}
         try:
-            status, document = await self._in_thread(lambda: self.answer(Query(given), given, *path))
+            status, document = await self._in_thread(lambda: self._answer_now(given, *path))
         except QueryError as error:
             status, document = 400, self.error(400, str(error))
         except (StoreError, sqlite3.Error) as error:
@@ -47,6 +50,11 @@ class QueryHandler(RequestHandler):
         self.set_status(status)
         self.set_header("Content-Type", "application/json")
         self.finish(msgspec.json.encode(document))
+
+    def _answer_now(self, given: params.Parameters, *path: str) -> tuple[int, Any]:
+        if self.sees_all:
+            self.store.catch_up()
+        return self.answer(Query(given), given, *path)
 
     def answer(self, query: Query, given: params.Parameters, *path: str) -> tuple[int, Any]:
         raise NotImplementedError
@@ -174,12 +182,16 @@ class Stats(QueryHandler):
 class Health(QueryHandler):
     """Ready if the store can be read."""
 
+    sees_all = False
+
     def answer(self, query: Query, given: params.Parameters, *path: str) -> tuple[int, Any]:
         self.reader.services()
         return 200, {"status": "ok"}
 
 
 class NotFound(QueryHandler):
+    sees_all = False
+
     def answer(self, query: Query, given: params.Parameters, *path: str) -> tuple[int, Any]:
         return 404, self.error(404, f"nothing is at {self.request.path}; see traces/README.md for what is")
 

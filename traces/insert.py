@@ -1,9 +1,10 @@
-"""Puts batches into the store's tables, one transaction a call. Used by the writing thread only."""
+"""Puts kept requests into the store's tables, one transaction a call. Used by the indexing thread only."""
 
 import sqlite3
-from collections.abc import Iterable
+from collections.abc import Sequence
 
-from traces.otlp import Batch, Group, SpanRow
+from traces.inbox import Entry, Position
+from traces.rows import Group, SpanRow, Tag, groups_of, text_of
 from traces.schema import tag_hash
 
 # Of known trace numbers and tag hashes; thrown away when full. A trace is complete within seconds.
@@ -31,15 +32,21 @@ class Inserter:
         self._kinds: set[tuple[int, int]] = set()
         self._sources: dict[tuple[bytes, bytes], int] = {}
         self._trace_numbers: dict[bytes, int] = {}
-        self._hashes: dict[tuple[int, str, str], int] = {}
-        self._next_trace = self._db.execute("SELECT coalesce(max(trace_no), 0) + 1 FROM traces").fetchone()[0]
+        self._hashes: dict[int, dict[Tag, int]] = {}  # by service
+        self._next_trace: int = self._db.execute("SELECT coalesce(max(trace_no), 0) + 1 FROM traces").fetchone()[0]
         self.traces: int = self._db.execute("SELECT count(*) FROM traces").fetchone()[0]
 
-    def insert(self, batches: Iterable[Batch], now: int, late_before: int) -> tuple[int, int]:
-        """Stores all; returns how many spans were new, and how many of all came late. All or nothing."""
+    def done(self) -> Position:
+        """How far the inbox is in the tables."""
+        return Position(*self._db.execute("SELECT file, offset FROM inbox").fetchone())
+
+    def insert(self, entries: Sequence[Entry], late: int) -> tuple[int, int]:
+        """Stores all; returns how many spans were new, and how many of all came later than `late` nanoseconds after
+        their end. All or nothing."""
         self._db.execute("BEGIN IMMEDIATE")
         try:
-            result = self._insert(batches, now, late_before)
+            result = self._insert(entries, late)
+            self._db.execute("UPDATE inbox SET file = ?, offset = ?", entries[-1].end)
             self._db.execute("COMMIT")
         except sqlite3.Error:
             if self._db.in_transaction:
@@ -48,68 +55,57 @@ class Inserter:
             raise
         return result
 
-    def _insert(self, batches: Iterable[Batch], now: int, late_before: int) -> tuple[int, int]:
+    def _insert(self, entries: Sequence[Entry], late: int) -> tuple[int, int]:
         rows: list[tuple[object, ...]] = []
         tags: set[tuple[int, int]] = set()
         starts: dict[bytes, int] = {}
-        late = 0
-        for batch in batches:
-            for group in batch.groups:
+        received: dict[bytes, int] = {}
+        late_count = 0
+        for entry in entries:
+            late_before = entry.received - late
+            for group in groups_of(entry.body):
                 service, source = self._source(group)
+                hashes = self._hashes.setdefault(service, {})
                 for span in group.spans:
-                    trace_no = self._trace(span, starts)
+                    trace_id, span_id, parent_id, _, _, status, start, duration, body, own = span
+                    known = starts.get(trace_id)
+                    if known is None or start < known:
+                        starts[trace_id] = start
+                    received[trace_id] = entry.received
+                    trace_no = self._trace_numbers.get(trace_id) or self._trace(trace_id)
+                    if start + duration < late_before:
+                        late_count += 1
+                    for tag in own:
+                        tags.add((hashes.get(tag) or self._hash(service, tag), trace_no))
                     operation = self._operation(service, span)
-                    if span.start + span.duration < late_before:
-                        late += 1
-                    for key, value in span.tags:
-                        tags.add((self._hash(service, key, value), trace_no))
                     rows.append(
-                        (
-                            trace_no,
-                            span.span_id,
-                            span.parent_id,
-                            source,
-                            service,
-                            operation,
-                            span.status,
-                            span.start,
-                            span.duration,
-                            span.body,
-                        )
+                        (trace_no, span_id, parent_id, source, service, operation, status, start, duration, body)
                     )
         numbers = self._trace_numbers
-        self._db.executemany(_TRACE, [(numbers[key], key, start, now) for key, start in starts.items()])
+        self._db.executemany(_TRACE, [(numbers[key], key, start, received[key]) for key, start in starts.items()])
         added = self._db.executemany(_SPAN, rows).rowcount
         # In order of the table: neighbours then share pages.
         self._db.executemany(_TAG, sorted(tags))
         if len(numbers) > _CACHE_LIMIT:
             numbers.clear()
-        return added, late
+        return added, late_count
 
-    def _trace(self, span: SpanRow, starts: dict[bytes, int]) -> int:
-        key = span.trace_id
-        known = starts.get(key)
-        if known is None or span.start < known:
-            starts[key] = span.start
-        number = self._trace_numbers.get(key)
-        if number is None:
-            row = self._db.execute("SELECT trace_no FROM traces WHERE trace_id = ?", (key,)).fetchone()
-            if row is None:
-                number = self._next_trace
-                self._next_trace += 1
-                self.traces += 1
-            else:
-                number = int(row[0])
-            self._trace_numbers[key] = number
+    def _trace(self, key: bytes) -> int:
+        row = self._db.execute("SELECT trace_no FROM traces WHERE trace_id = ?", (key,)).fetchone()
+        if row is None:
+            number = self._next_trace
+            self._next_trace += 1
+            self.traces += 1
+        else:
+            number = int(row[0])
+        self._trace_numbers[key] = number
         return number
 
-    def _hash(self, service: int, key: str, value: str) -> int:
-        known = (service, key, value)
-        number = self._hashes.get(known)
-        if number is None:
-            if len(self._hashes) >= _CACHE_LIMIT:
-                self._hashes.clear()
-            number = self._hashes[known] = tag_hash(service, key, value)
+    def _hash(self, service: int, tag: Tag) -> int:
+        hashes = self._hashes[service]
+        if len(hashes) >= _CACHE_LIMIT:
+            hashes.clear()
+        number = hashes[tag] = tag_hash(service, *text_of(tag))
         return number
 
     def _source(self, group: Group) -> tuple[int, int]:

@@ -1,4 +1,4 @@
-"""OTLP in: bytes to checked spans, from protobuf or JSON. No I/O.
+"""OTLP in: bytes that were sent to bytes that may be kept, from protobuf or JSON. No I/O; `rows.py` reads them again.
 
 What is wrong with one span (an id of wrong length, a time no clock shows) rejects that span; what is wrong with the
 bytes rejects the request. Both say why.
@@ -6,8 +6,9 @@ bytes rejects the request. Both say why.
 
 import base64
 import zlib
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
+from operator import attrgetter
 from typing import Any, Final
 
 import msgspec
@@ -28,41 +29,18 @@ MAX_TIME: Final = 2**63 - 1
 KIND_NAMES: Final = ("unspecified", "internal", "server", "client", "producer", "consumer")
 _NO_SPAN = bytes(SPAN_ID_BYTES)
 _NO_TRACE = bytes(TRACE_ID_BYTES)
+_CHECKED_FIELDS = attrgetter(
+    "trace_id", "span_id", "parent_span_id", "start_time_unix_nano", "end_time_unix_nano", "kind"
+)
 # Reasons told to the sender; a request of nothing but bad spans must not make a huge answer.
 _REASONS_TOLD = 5
 
 
 @dataclass(slots=True)
-class SpanRow:
-    """One checked span as the store takes it. Ids and body are bytes, times nanoseconds."""
+class Checked:
+    """One request as it will be kept: `body` holds the accepted spans and no others."""
 
-    trace_id: bytes
-    span_id: int
-    parent_id: int | None
-    name: str
-    kind: int
-    status: int
-    start: int
-    duration: int
     body: bytes
-    tags: set[tuple[str, str]]
-
-
-@dataclass(slots=True)
-class Group:
-    """The spans of one resource and scope; `resource` and `scope` are their OTLP messages."""
-
-    service: str
-    resource: bytes
-    scope: bytes
-    spans: list[SpanRow]
-
-
-@dataclass(slots=True)
-class Batch:
-    """One request."""
-
-    groups: list[Group] = field(default_factory=list)
     accepted: int = 0
     rejected: int = 0
     reasons: list[str] = field(default_factory=list)
@@ -99,34 +77,51 @@ def inflate(body: bytes, encoding: str, limit: int) -> bytes:
     return bytes(out)
 
 
-def decode(body: bytes) -> Batch:
+def check(body: bytes) -> Checked:
     """An ExportTraceServiceRequest in protobuf."""
     try:
         request = ExportTraceServiceRequest.FromString(body)
     except DecodeError as error:
         raise MalformedError(f"the body is no ExportTraceServiceRequest in protobuf: {error}") from None
-    return batch_of(request)
+    return check_request(request, body)
 
 
-def batch_of(request: ExportTraceServiceRequest) -> Batch:
-    """Checks a decoded request span by span."""
-    batch = Batch()
+def check_request(request: ExportTraceServiceRequest, body: bytes | None = None) -> Checked:
+    """Checks a decoded request span by span. `body` are its bytes, where they are known."""
+    checked = Checked(b"")
     for resource_spans in request.resource_spans:
-        resource = resource_spans.resource
-        service = service_of(resource.attributes)
-        encoded = resource.SerializeToString()
         for scope_spans in resource_spans.scope_spans:
-            rows = []
-            for span in scope_spans.spans:
-                fault = _fault(span)
-                if fault:
-                    batch.reject(fault)
-                else:
-                    rows.append(_row(span))
-            if rows:
-                batch.groups.append(Group(service, encoded, scope_spans.scope.SerializeToString(), rows))
-                batch.accepted += len(rows)
-    return batch
+            spans = scope_spans.spans
+            if not _all_good(spans):
+                _remove_bad(spans, checked)
+            checked.accepted += len(spans)
+    checked.body = request.SerializeToString() if body is None or checked.rejected else body
+    return checked
+
+
+def _all_good(spans: Sequence[Span]) -> bool:
+    """The same rules as `_fault`, for all spans at once: nearly all requests are right, and this runs at C's speed."""
+    if not spans:
+        return True
+    trace_ids, span_ids, parent_ids, starts, ends, kinds = zip(*map(_CHECKED_FIELDS, spans), strict=True)
+    return (
+        set(map(len, trace_ids)) == {TRACE_ID_BYTES}
+        and _NO_TRACE not in trace_ids
+        and set(map(len, span_ids)) == {SPAN_ID_BYTES}
+        and _NO_SPAN not in span_ids
+        and set(map(len, parent_ids)) <= {0, SPAN_ID_BYTES}
+        and max(starts) <= MAX_TIME
+        and max(ends) <= MAX_TIME
+        and min(kinds) >= 0
+        and max(kinds) < len(KIND_NAMES)
+    )
+
+
+def _remove_bad(spans: Any, checked: Checked) -> None:
+    for at in reversed(range(len(spans))):
+        if fault := _fault(spans[at]):
+            checked.reject(fault)
+            del spans[at]
 
 
 def service_of(attributes: Any) -> str:
@@ -152,24 +147,6 @@ def _fault(span: Span) -> str:
     return ""
 
 
-def _row(span: Span) -> SpanRow:
-    parent_id = span.parent_span_id
-    start = span.start_time_unix_nano
-    return SpanRow(
-        span.trace_id,
-        span_number(span.span_id),
-        span_number(parent_id) if parent_id and parent_id != _NO_SPAN else None,
-        span.name,
-        span.kind,
-        span.status.code,
-        start,
-        # A clock that was set back between start and end: shown as no time, the body keeps both.
-        max(0, span.end_time_unix_nano - start),
-        span.SerializeToString(),
-        tags_of(span),
-    )
-
-
 def tags_of(span: Span) -> set[tuple[str, str]]:
     """What a search for tags finds on a span: its attributes, its events', and its status as Jaeger shows it."""
     tags = {(attribute.key, value_text(attribute.value)) for attribute in span.attributes}
@@ -182,16 +159,6 @@ def tags_of(span: Span) -> set[tuple[str, str]]:
         if status == STATUS_ERROR:
             tags.add(("error", "true"))
     return tags
-
-
-def span_number(span_id: bytes) -> int:
-    """A span id as the signed number that the store keeps."""
-    return int.from_bytes(span_id, "big", signed=True)
-
-
-def span_bytes(number: int) -> bytes:
-    """The reverse of `span_number`."""
-    return number.to_bytes(SPAN_ID_BYTES, "big", signed=True)
 
 
 def value_text(value: AnyValue) -> str:

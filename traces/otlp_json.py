@@ -15,21 +15,21 @@ from opentelemetry.proto.resource.v1.resource_pb2 import Resource
 from opentelemetry.proto.trace.v1.trace_pb2 import Span
 
 from traces.errors import MalformedError
-from traces.otlp import Batch, batch_of
+from traces.otlp import Checked, check_request
 
 _UINT64, _UINT32, _INT64, _INT32 = range(2**64), range(2**32), range(-(2**63), 2**63), range(-(2**31), 2**31)
 # As protobuf's own limit; deeper values would end in a RecursionError.
 _NESTING_LIMIT = 64
 
 
-def decode(body: bytes) -> Batch:
+def check(body: bytes) -> Checked:
     """An ExportTraceServiceRequest in JSON."""
     try:
         document = msgspec.json.decode(body)
     except (msgspec.DecodeError, RecursionError, UnicodeDecodeError) as error:
         raise MalformedError(f"the body is not JSON: {error}") from None
     try:
-        return batch_of(request_of(document))
+        return check_request(request_of(document))
     except UnicodeEncodeError as error:
         raise MalformedError(f"a string holds half a surrogate pair, which UTF-8 has no bytes for: {error}") from None
 

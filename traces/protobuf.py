@@ -11,6 +11,8 @@ from traces.fixed import Fixed
 
 _FIXED64 = struct.Struct("<Q").pack
 _DOUBLE = struct.Struct("<d").pack
+# Start, the tag of the end, end.
+_TIMES = struct.Struct("<QBQ").pack
 _INT64_MIN, _INT64_MAX = -(2**63), 2**63 - 1
 _MASK64 = 2**64 - 1
 _LONGEST_VARINT = 10
@@ -20,18 +22,22 @@ _CACHE_LIMIT = 16_384
 _NESTING_LIMIT = 16
 
 _SMALL_VARINTS = [bytes((n,)) if n < 0x80 else bytes((n & 0x7F | 0x80, n >> 7)) for n in range(1 << 14)]
+# Two groups that others follow.
+_LOW_GROUPS = [bytes((n & 0x7F | 0x80, n >> 7 | 0x80)) for n in range(1 << 14)]
 _KINDS = {kind: b"\x30" + bytes((kind,)) for kind in range(6)}
 _attributes: dict[tuple[str, type, Any], bytes | None] = {}
 # Numbers of a span's attributes by key: all before the number itself, for each count of its bytes.
 _number_heads: dict[str, list[bytes]] = {}
 _SPAN_ATTRIBUTE = b"\x4a"
-_names: dict[str, bytes] = {}
+_heads: dict[tuple[str, int], bytes] = {}
 
 
 def varint(number: int) -> bytes:
     """Base 128, low groups first."""
     if number < 1 << 14:
         return _SMALL_VARINTS[number]
+    if number < 1 << 28:
+        return _LOW_GROUPS[number & 0x3FFF] + _SMALL_VARINTS[number >> 14]
     out = bytearray()
     while number > 0x7F:
         out.append(number & 0x7F | 0x80)
@@ -120,7 +126,7 @@ def fixed_attributes(given: Fixed) -> bytes:
     return encoded
 
 
-def _own_attributes(given: Mapping[str, Any]) -> bytes:
+def own_attributes(given: Mapping[str, Any]) -> bytes:
     """As `attributes` of a span. Numbers (ids, offsets, times) hardly ever repeat, so they pass by the cache."""
     parts: list[bytes] = []
     for key, value in given.items():
@@ -146,13 +152,32 @@ def _new_heads(key: str) -> list[bytes]:
     return heads
 
 
-def _named(name: str) -> bytes:
-    found = _names.get(name)
+def head(name: str, kind: int) -> bytes:
+    """Of a Span message: its name, its kind, and the tag of its start."""
+    known = (name, kind)
+    found = _heads.get(known)
     if found is None:
-        if len(_names) >= _CACHE_LIMIT:
-            _names.clear()
-        found = _names[name] = text(b"\x2a", name)
+        if len(_heads) >= _CACHE_LIMIT:
+            _heads.clear()
+        found = _heads[known] = text(b"\x2a", name) + _KINDS[kind] + b"\x39"
     return found
+
+
+def short_span(
+    trace_id: bytes,
+    span_id: bytes,
+    parent: bytes,
+    name: str,
+    kind: int,
+    start: int,
+    end: int,
+    attributes: bytes,
+    rest: bytes,
+) -> bytes:
+    """A Span message out of parts that are encoded already: `parent` (also the trace state), `attributes`, and the
+    `rest` from events to flags."""
+    ids_and_name = (b"\x0a\x10", trace_id, b"\x12\x08", span_id, parent, head(name, kind))
+    return b"".join((*ids_and_name, _TIMES(start, 0x41, end), attributes, rest))
 
 
 def span(
@@ -169,27 +194,32 @@ def span(
     events: Sequence[bytes],
     links: Sequence[bytes],
     status: bytes,
-    fixed: Sequence[Fixed] = (),
 ) -> bytes:
-    """A Span message. `events`, `links` and `status` are messages already encoded by the functions below; `fixed` are
-    more attributes, of other names than those given."""
-    parts = [b"\x0a\x10", trace_id.to_bytes(16, "big"), b"\x12\x08", span_id.to_bytes(8, "big")]
-    if trace_state:
-        parts.append(text(b"\x1a", trace_state))
-    if parent_id:
-        parts += (b"\x22\x08", parent_id.to_bytes(8, "big"))
-    parts += (_named(name), _KINDS[kind], b"\x39", _FIXED64(start), b"\x41", _FIXED64(end))
-    parts += [fixed_attributes(one) for one in fixed]
-    if given:
-        parts.append(_own_attributes(given))
-    if events:
-        parts += [block(b"\x5a", event) for event in events]
-    if links:
-        parts += [block(b"\x6a", link) for link in links]
+    """A Span message. `events`, `links` and `status` are messages already encoded by the functions below."""
+    return short_span(
+        trace_id.to_bytes(16, "big"),
+        span_id.to_bytes(8, "big"),
+        parent(trace_state, parent_id.to_bytes(8, "big") if parent_id else b""),
+        name,
+        kind,
+        start,
+        end,
+        own_attributes(given) if given else b"",
+        rest(events, links, status, flags),
+    )
+
+
+def parent(trace_state: str, parent_id: bytes) -> bytes:
+    """A Span's trace state and parent."""
+    return (text(b"\x1a", trace_state) if trace_state else b"") + (b"\x22\x08" + parent_id if parent_id else b"")
+
+
+def rest(events: Sequence[bytes], links: Sequence[bytes], status: bytes, flags: int) -> bytes:
+    """What follows a Span's attributes."""
+    parts = [block(b"\x5a", event) for event in events] + [block(b"\x6a", link) for link in links]
     if status:
         parts.append(block(b"\x7a", status))
-    parts += (b"\x85\x01", flags.to_bytes(4, "little"))
-    return b"".join(parts)
+    return b"".join((*parts, b"\x85\x01", flags.to_bytes(4, "little")))
 
 
 def event(timestamp: int, name: str, given: Mapping[str, Any] | None) -> bytes:

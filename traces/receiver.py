@@ -1,10 +1,10 @@
-"""OTLP requests, whatever they came by: decode, check, store. HTTP and gRPC are thin layers over this."""
+"""OTLP requests, whatever they came by: checked, then kept. HTTP and gRPC are thin layers over this."""
 
 from dataclasses import dataclass
 
 from traces import otlp, otlp_json
 from traces.errors import MalformedError, TooLargeError, UnsupportedError
-from traces.otlp import Batch
+from traces.otlp import Checked
 from traces.store import Store
 
 PROTOBUF = "application/x-protobuf"
@@ -22,7 +22,7 @@ class Limits:
 
 
 class Receiver:
-    """Turns one request's bytes into stored spans."""
+    """Takes one request's bytes."""
 
     def __init__(self, store: Store, limits: Limits | None = None) -> None:
         self.store = store
@@ -30,15 +30,20 @@ class Receiver:
         # Requests that are not answered yet; counted by the event loop, which waits for them at its end.
         self.under_way = 0
 
-    def decode(self, body: bytes, content_type: str, encoding: str = "") -> Batch:
-        """The checked spans of a request. Raises what says whose fault it is."""
+    def take(self, body: bytes, content_type: str, encoding: str = "") -> Checked:
+        """Checks and keeps a request: when this returns it is stored. Raises what says whose fault it is."""
+        checked = self._check(body, content_type, encoding)
+        self.store.add(checked)
+        return checked
+
+    def _check(self, body: bytes, content_type: str, encoding: str) -> Checked:
         try:
             self.check_size(len(body))
             kind = content_type.partition(";")[0].strip().lower()
             if kind not in (PROTOBUF, JSON):
                 raise UnsupportedError(f"content type {content_type[:80]!r} is not OTLP's; send {PROTOBUF} or {JSON}")
             body = otlp.inflate(body, encoding.strip().lower(), self.limits.inflated_bytes)
-            return otlp.decode(body) if kind == PROTOBUF else otlp_json.decode(body)
+            return otlp.check(body) if kind == PROTOBUF else otlp_json.check(body)
         except (MalformedError, TooLargeError, UnsupportedError):
             self.store.count_refused()
             raise

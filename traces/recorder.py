@@ -1,14 +1,14 @@
-"""A light span recorder behind the OpenTelemetry API: starting and ending a span costs about 2 us, the rest is done by
+"""A light span recorder behind the OpenTelemetry API: starting and ending a span costs about 1 us, the rest is done by
 the exporting thread (`exporter.py`). Never raises into the caller.
 
-A span is its own record: `end()` puts it on the exporter's queue as it is, and it is encoded there.
+A span is its own record: `end()` puts it on the exporter's queue as it is, and it is encoded there. Libraries of the
+nodes reach the short ways (`child`, `point`, `root`) by `sites.py`; all others speak the API.
 """
 
 import os
 import time
 import traceback
 from collections.abc import Iterator, Mapping, Sequence
-from random import Random
 from typing import Any
 
 from opentelemetry.context import Context
@@ -32,55 +32,59 @@ from opentelemetry.util.types import Attributes
 
 from traces import protobuf
 from traces.exporter import Exporter, RecorderStats
-from traces.fixed import Fixed
+from traces.fixed import Fixed, FixedLink
 from traces.settings import RecorderSettings
 
 _SAMPLED = TraceFlags(TraceFlags.SAMPLED)
 _NOT_SAMPLED = TraceFlags(TraceFlags.DEFAULT)
 # OTLP's span flags: whether the parent lives in another process is known, and it does.
 _KNOWS_REMOTE, _REMOTE = 0x100, 0x200
+_LOCAL_FLAGS, _REMOTE_FLAGS = 1 | _KNOWS_REMOTE, 1 | _KNOWS_REMOTE | _REMOTE
+# What follows the attributes of a span that has no events, links or status.
+_PLAIN_REST = {flags: protobuf.rest((), (), b"", flags) for flags in (_LOCAL_FLAGS, _REMOTE_FLAGS)}
 # OTLP numbers kinds from 1 (internal), the API from 0.
 _OTLP_KIND = {kind: kind.value + 1 for kind in SpanKind}
 _RATIO_BITS = 64
-_random = Random()
-_random_bits = _random.getrandbits
-# A forked child would go on with its parent's numbers, and make the same ids.
+_ID_BYTES = 8
+# Ids made at once: a call of the system for each would cost as much as the rest of a span.
+_IDS_AT_ONCE = 1024
+_spare_ids: list[bytes] = []
+# A forked child would go on with its parent's ids.
 if hasattr(os, "register_at_fork"):
-    os.register_at_fork(after_in_child=_random.seed)
+    os.register_at_fork(after_in_child=_spare_ids.clear)
 _time_ns = time.time_ns
 
 
-class RecordedSpan(Span):
-    """A sampled span. Ids are kept as numbers; the API's context object is made when somebody asks for it."""
+def _new_id() -> bytes:
+    try:
+        return _spare_ids.pop()
+    except IndexError:
+        some = os.urandom(_ID_BYTES * _IDS_AT_ONCE)
+        ids = (some[at : at + _ID_BYTES] for at in range(0, len(some), _ID_BYTES))
+        _spare_ids.extend(one for one in ids if any(one))  # all zero means none
+        return _new_id()
 
-    __slots__ = (
-        "_attributes",
-        "_context",
-        "_end",
-        "_events",
-        "_fixed",
-        "_flags",
-        "_kind",
-        "_links",
-        "_name",
-        "_parent_id",
-        "_span_id",
-        "_start",
-        "_status",
-        "_trace_id",
-        "_trace_state",
-        "_tracer",
-    )
+
+class RecordedSpan(Span):
+    """A sampled span. Ids are kept as bytes; the API's context object is made when somebody asks for it."""
+
+    # Most spans have no more than these; then nothing need be set.
+    _flags = _LOCAL_FLAGS
+    _trace_state: TraceState = DEFAULT_TRACE_STATE
+    _attributes: dict[str, Any] | None = None
+    _events: list[tuple[int, str, Mapping[str, Any] | None]] | None = None
+    _links: Sequence[Link] = ()
+    _status: tuple[int, str] | None = None
+    _context: SpanContext | None = None
+    _end = 0
 
     def __init__(
         self,
         tracer: "LightTracer",
         name: str,
         kind: SpanKind,
-        trace_id: int,
-        parent_id: int,
-        flags: int,
-        trace_state: TraceState,
+        trace_id: bytes,
+        parent_id: bytes,
         attributes: Attributes,
         start: int,
     ) -> None:
@@ -88,27 +92,34 @@ class RecordedSpan(Span):
         self._name = name
         self._kind = kind
         self._trace_id = trace_id
-        self._span_id = _random_bits(64) or 1
+        self._span_id = _new_id()
         self._parent_id = parent_id
-        self._flags = flags
-        self._trace_state = trace_state
+        self._start = start
         if type(attributes) is Fixed:
             self._fixed: tuple[Fixed, ...] = (attributes,)
-            self._attributes: dict[str, Any] | None = None
         else:
             self._fixed = ()
-            self._attributes = dict(attributes) if attributes else None
-        self._start = start
-        self._end = 0
-        self._events: list[tuple[int, str, Mapping[str, Any] | None]] | None = None
-        self._links: list[tuple[SpanContext, Mapping[str, Any] | None]] | None = None
-        self._status: tuple[int, str] | None = None
-        self._context: SpanContext | None = None
+            if attributes:
+                self._attributes = dict(attributes)
+
+    def child(self, scope: str, name: str, kind: SpanKind, attributes: Attributes) -> "RecordedSpan":
+        """A span under this one, in the same process: sampled as this one is, by its parent or by the same trace id."""
+        tracer = self._tracer if scope == self._tracer.name else self._tracer.sibling(scope)
+        span = RecordedSpan(tracer, name, kind, self._trace_id, self._span_id, attributes, _time_ns())
+        if self._trace_state is not DEFAULT_TRACE_STATE:  # whose truth would be asked in Python
+            span._trace_state = self._trace_state
+        return span
+
+    @property
+    def ids(self) -> bytes:
+        """Trace id and span id, 24 bytes."""
+        return self._trace_id + self._span_id
 
     def get_span_context(self) -> SpanContext:
         context = self._context
         if context is None:
-            context = self._context = SpanContext(self._trace_id, self._span_id, False, _SAMPLED, self._trace_state)
+            trace_id, span_id = int.from_bytes(self._trace_id, "big"), int.from_bytes(self._span_id, "big")
+            context = self._context = SpanContext(trace_id, span_id, False, _SAMPLED, self._trace_state)
         return context
 
     def is_recording(self) -> bool:
@@ -122,12 +133,16 @@ class RecordedSpan(Span):
 
     def set_attributes(self, attributes: Mapping[str, Any]) -> None:
         if self._end == 0:
-            if type(attributes) is Fixed and all(fixed.keys().isdisjoint(attributes) for fixed in self._fixed):
+            if type(attributes) is Fixed and (not self._fixed or self._is_new(attributes)):
                 self._fixed += (attributes,)
             elif self._attributes is None:
                 self._attributes = dict(attributes)
             else:
                 self._attributes.update(attributes)
+
+    def _is_new(self, attributes: Fixed) -> bool:
+        """Whether no fixed attribute has a name of these."""
+        return len(self._fixed) == 1 and self._fixed[0].keys().isdisjoint(attributes)
 
     def add_event(self, name: str, attributes: Attributes = None, timestamp: int | None = None) -> None:
         if self._end == 0:
@@ -137,9 +152,7 @@ class RecordedSpan(Span):
 
     def add_link(self, context: SpanContext, attributes: Attributes = None) -> None:
         if self._end == 0 and context.is_valid:
-            if self._links is None:
-                self._links = []
-            self._links.append((context, dict(attributes) if attributes else None))
+            self._links = (*self._links, Link(context, dict(attributes) if attributes else None))
 
     def update_name(self, name: str) -> None:
         if self._end == 0:
@@ -184,27 +197,39 @@ class RecordedSpan(Span):
 
     def encode(self) -> bytes:
         """OTLP's message of the span; called by the exporting thread."""
-        fixed, own = self._fixed, self._attributes
-        if own is not None:
-            for one in fixed:
-                if not one.keys().isdisjoint(own):
-                    own, fixed = {**{key: value for one in fixed for key, value in one.items()}, **own}, ()
-                    break
-        return protobuf.span(
+        rest = self._rest() if self._events or self._links or self._status else _PLAIN_REST[self._flags]
+        parent_id = self._parent_id
+        if self._trace_state is not DEFAULT_TRACE_STATE:
+            parent = protobuf.parent(self._trace_state.to_header(), parent_id)
+        else:
+            parent = b"\x22\x08" + parent_id if parent_id else b""
+        return protobuf.short_span(
             self._trace_id,
             self._span_id,
-            self._parent_id,
-            self._trace_state.to_header() if self._trace_state else "",
-            self._flags,
+            parent,
             self._name,
             _OTLP_KIND[self._kind],
             self._start,
             self._end,
-            own,
+            self._encoded_attributes(),
+            rest,
+        )
+
+    def _encoded_attributes(self) -> bytes:
+        fixed, own = self._fixed, self._attributes
+        if own is None:
+            return b"".join([protobuf.fixed_attributes(one) for one in fixed])
+        for one in fixed:
+            if not one.keys().isdisjoint(own):
+                return protobuf.own_attributes({**{key: value for one in fixed for key, value in one.items()}, **own})
+        return b"".join([*[protobuf.fixed_attributes(one) for one in fixed], protobuf.own_attributes(own)])
+
+    def _rest(self) -> bytes:
+        return protobuf.rest(
             [protobuf.event(*event) for event in self._events] if self._events else (),
-            [_encode_link(context, attributes) for context, attributes in self._links] if self._links else (),
+            [_encode_link(link) for link in self._links],
             protobuf.status(*self._status) if self._status else b"",
-            fixed,
+            self._flags,
         )
 
     @property
@@ -220,29 +245,54 @@ def _message(exception: BaseException) -> str:
         return f"<{type(exception).__name__} without a readable message>"
 
 
-def _encode_link(context: SpanContext, attributes: Mapping[str, Any] | None) -> bytes:
+def _encode_link(link: Link) -> bytes:
+    if isinstance(link, FixedLink) and link.encoded is not None:
+        return link.encoded
+    context = link.context
     flags = (context.trace_flags & 0xFF) | _KNOWS_REMOTE | (_REMOTE if context.is_remote else 0)
     state = context.trace_state.to_header() if context.trace_state else ""
-    return protobuf.link(context.trace_id, context.span_id, state, flags, attributes)
+    encoded = protobuf.link(context.trace_id, context.span_id, state, flags, link.attributes)
+    if isinstance(link, FixedLink):
+        link.encoded = encoded
+    return encoded
 
 
 class LightTracer(Tracer):
     """One instrumentation scope."""
 
     def __init__(
-        self,
-        exporter: Exporter,
-        settings: RecorderSettings,
-        name: str,
-        version: str,
-        schema: str,
-        attributes: Attributes,
+        self, provider: "LightTracerProvider", name: str, version: str, schema: str, attributes: Attributes
     ) -> None:
-        self.exporter = exporter
+        self.name = name
+        self.exporter = provider.exporter
         self.schema_url = schema
         self.message = protobuf.scope(name, version, attributes)
-        self._parent_based = settings.parent_based
-        self._bound = round(settings.ratio * (1 << _RATIO_BITS))
+        self.sibling = provider.scope
+        self._parent_based = provider.settings.parent_based
+        self._bound = round(provider.settings.ratio * (1 << _RATIO_BITS))
+
+    def root(
+        self, name: str, kind: SpanKind, attributes: Attributes, start: int, links: Sequence[Link] = ()
+    ) -> RecordedSpan | None:
+        """The first span of a trace; None if the trace is not sampled. Most traces of a small ratio are not, and cost
+        no more than this."""
+        low = _new_id()
+        if int.from_bytes(low, "big") >= self._bound:
+            return None
+        span = RecordedSpan(self, name, kind, _new_id() + low, b"", attributes, start)
+        if links:
+            span._links = links
+        return span
+
+    def remote_child(
+        self, trace_id: bytes, parent_id: bytes, name: str, kind: SpanKind, attributes: Attributes
+    ) -> RecordedSpan | None:
+        """A span under one of another process that is sampled there; None if it is not to be here."""
+        if not self._parent_based and not self._chosen(int.from_bytes(trace_id, "big")):
+            return None
+        span = RecordedSpan(self, name, kind, trace_id, parent_id, attributes, _time_ns())
+        span._flags = _REMOTE_FLAGS
+        return span
 
     def start_span(
         self,
@@ -257,31 +307,24 @@ class LightTracer(Tracer):
     ) -> Span:
         parent = get_current_span(context)
         start = start_time or _time_ns()
-        if type(parent) is RecordedSpan and self._parent_based:
-            trace_state, flags = parent._trace_state, 1 | _KNOWS_REMOTE
-            span = RecordedSpan(
-                self, name, kind, parent._trace_id, parent._span_id, flags, trace_state, attributes, start
-            )
+        known = parent.get_span_context()
+        if not known.is_valid:
+            root = self.root(name, kind, attributes, start)
+            if root is None:
+                return _unsampled(_new_id() + _new_id(), DEFAULT_TRACE_STATE)
+            span = root
         else:
-            known = parent.get_span_context()
-            if not known.is_valid:
-                trace_id = _random_bits(128) or 1
-                if not self._chosen(trace_id):
-                    return _unsampled(trace_id, DEFAULT_TRACE_STATE)
-                span = RecordedSpan(
-                    self, name, kind, trace_id, 0, 1 | _KNOWS_REMOTE, DEFAULT_TRACE_STATE, attributes, start
-                )
-            else:
-                sampled = known.trace_flags & 1 if self._parent_based else self._chosen(known.trace_id)
-                if not sampled:
-                    return _unsampled(known.trace_id, known.trace_state)
-                flags = 1 | _KNOWS_REMOTE | (_REMOTE if known.is_remote else 0)
-                span = RecordedSpan(
-                    self, name, kind, known.trace_id, known.span_id, flags, known.trace_state, attributes, start
-                )
+            trace_id = known.trace_id.to_bytes(16, "big")
+            sampled = known.trace_flags & 1 if self._parent_based else self._chosen(known.trace_id)
+            if not sampled:
+                return _unsampled(trace_id, known.trace_state)
+            parent_id = known.span_id.to_bytes(_ID_BYTES, "big")
+            span = RecordedSpan(self, name, kind, trace_id, parent_id, attributes, start)
+            span._trace_state = known.trace_state
+            if known.is_remote:
+                span._flags = _REMOTE_FLAGS
         if links:
-            for link in links:
-                span.add_link(link.context, link.attributes)
+            span._links = tuple(link for link in links if link.context.is_valid)
         return span
 
     @_agnosticcontextmanager
@@ -306,16 +349,18 @@ class LightTracer(Tracer):
         return trace_id & ((1 << _RATIO_BITS) - 1) < self._bound
 
 
-def _unsampled(trace_id: int, state: TraceState) -> Span:
-    return NonRecordingSpan(SpanContext(trace_id, _random_bits(64) or 1, False, _NOT_SAMPLED, state))
+def _unsampled(trace_id: bytes, state: TraceState) -> Span:
+    ids = int.from_bytes(trace_id, "big"), int.from_bytes(_new_id(), "big")
+    return NonRecordingSpan(SpanContext(*ids, False, _NOT_SAMPLED, state))
 
 
 class LightTracerProvider(TracerProvider):
     """What a node's program installs once; see `wiring.configure`."""
 
     def __init__(self, settings: RecorderSettings) -> None:
-        self._settings = settings
-        self._exporter = Exporter(settings)
+        self.settings = settings
+        self.exporter = Exporter(settings)
+        self._scopes: dict[str, LightTracer] = {}
 
     def get_tracer(
         self,
@@ -325,16 +370,23 @@ class LightTracerProvider(TracerProvider):
         attributes: Attributes = None,
     ) -> LightTracer:
         version, schema = instrumenting_library_version or "", schema_url or ""
-        return LightTracer(self._exporter, self._settings, instrumenting_module_name, version, schema, attributes)
+        return LightTracer(self, instrumenting_module_name, version, schema, attributes)
+
+    def scope(self, name: str) -> LightTracer:
+        """The one tracer of a scope that is nothing but a name."""
+        tracer = self._scopes.get(name)
+        if tracer is None:
+            tracer = self._scopes[name] = self.get_tracer(name)
+        return tracer
 
     def stats(self) -> RecorderStats:
         """What became of the spans so far."""
-        return self._exporter.stats()
+        return self.exporter.stats()
 
     def force_flush(self, timeout_millis: int = 30_000) -> bool:
         """Sends what has ended; False if the collector did not take it in time."""
-        return self._exporter.flush(timeout_millis / 1000)
+        return self.exporter.flush(timeout_millis / 1000)
 
     def shutdown(self, timeout: float | None = None) -> bool:
         """Sends what has ended, within the time limit, and stops. Spans that end later are counted as dropped."""
-        return self._exporter.shutdown(self._settings.shutdown_timeout if timeout is None else timeout)
+        return self.exporter.shutdown(self.settings.shutdown_timeout if timeout is None else timeout)

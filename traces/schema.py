@@ -13,7 +13,7 @@ from pathlib import Path
 from traces.errors import StoreError
 
 # Kept in the file: another version of the tables is refused instead of misread.
-SCHEMA_VERSION = 1
+SCHEMA_VERSION = 2
 # "rafk": tells our files from other programs' SQLite files.
 APPLICATION_ID = 0x7261666B
 # A reader or writer waits this long for the other; WAL mode makes it a rarity.
@@ -67,6 +67,11 @@ CREATE INDEX by_service ON spans (service_id, start, duration, trace_no);
 CREATE INDEX by_operation ON spans (operation_id, start, duration, trace_no);
 CREATE TABLE tags (hash INTEGER NOT NULL, trace_no INTEGER NOT NULL, PRIMARY KEY (hash, trace_no)) WITHOUT ROWID;
 """
+# Since version 2: how far the inbox is in the tables. One row.
+_INBOX = """
+CREATE TABLE inbox (file INTEGER NOT NULL, offset INTEGER NOT NULL);
+INSERT INTO inbox VALUES (0, 0);
+"""
 
 
 def open_for_writing(path: Path) -> sqlite3.Connection:
@@ -82,9 +87,10 @@ def open_for_writing(path: Path) -> sqlite3.Connection:
         connection.execute("PRAGMA synchronous=NORMAL")
         connection.execute(f"PRAGMA wal_autocheckpoint={CHECKPOINT_PAGES}")
         _tune(connection)
-        if version == 0:
-            tables = f"PRAGMA application_id={APPLICATION_ID}; PRAGMA user_version={SCHEMA_VERSION};"
-            connection.executescript(f"BEGIN IMMEDIATE; {_TABLES} {tables} COMMIT;")
+        if version < SCHEMA_VERSION:
+            tables = _INBOX if version else _TABLES + _INBOX
+            marks = f"PRAGMA application_id={APPLICATION_ID}; PRAGMA user_version={SCHEMA_VERSION};"
+            connection.executescript(f"BEGIN IMMEDIATE; {tables} {marks} COMMIT;")
     except sqlite3.Error as error:
         connection.close()
         raise StoreError(f"cannot use the trace store {path}: {error}; move the file away or name another") from None
@@ -117,7 +123,7 @@ def _check(connection: sqlite3.Connection, path: Path) -> int:
     used = connection.execute("SELECT count(*) FROM sqlite_master").fetchone()[0] > 0
     if used and owner != APPLICATION_ID:
         raise StoreError(f"{path} is another program's SQLite file; name a file of its own for the traces")
-    if used and version != SCHEMA_VERSION:
+    if used and not 0 < version <= SCHEMA_VERSION:
         raise StoreError(f"{path} has version {version} of the tables, this program {SCHEMA_VERSION}; name a new file")
     return version if used else 0
 

@@ -32,6 +32,9 @@ class RecorderSettings:
     batch_size: int = 4096
     # A person looks at a trace right after the request; the SDK's 5 s would feel like a fault.
     delay: float = 0.2
+    # While at least so many spans come in each delay, a request of up to a full batch is gathered for this long.
+    busy_delay: float = 1.0
+    busy_spans: int = 64
     # Of one attempt. Only the exporting thread waits.
     timeout: float = 10.0
     # A collector that restarts is found again within the second.

@@ -1,25 +1,24 @@
-"""The store's writing side: one thread that puts what waits into SQLite, many requests to a transaction, and removes
-what is too old or too much.
-
-A request is answered after its transaction, so what a sender was told is stored is stored.
+"""The store's writing side. A request is kept, and answered, when it has been written to the inbox; a thread puts it
+into the tables later: when the machine has time to spare, when somebody asks, or when much waits. The same thread
+removes what is too old or too much.
 """
 
 import logging
-import queue
 import sqlite3
 import threading
 import time
 from collections.abc import Callable
-from concurrent.futures import Future
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
 from traces.errors import BusyError, StoreError
+from traces.inbox import Inbox
 from traces.insert import Inserter
-from traces.otlp import Batch
+from traces.otlp import Checked
 from traces.retention import Retention
 from traces.schema import open_for_writing
+from traces.spare_time import SpareTime
 
 log = logging.getLogger("traces.store")
 
@@ -32,14 +31,23 @@ class StoreSettings:
     retention_hours: float = 24.0
     # About five million spans of the lab's size.
     max_bytes: int = 2 * 1024**3
-    # Spans that wait for the disk; above it senders are told to come again. About 100 MB.
+    # Spans that wait to be indexed; above it senders are told to come again. About 60 MB in the inbox.
     pending_spans: int = 200_000
-    # One transaction: large ones are cheaper, but answers wait for it.
+    # Above it there is no waiting for spare time: a question should never find more than two seconds of work.
+    eager_spans: int = 100_000
+    # One transaction, while somebody waits and while nobody does: then other programs may want the processors again.
     transaction_spans: int = 20_000
+    spare_spans: int = 2_000
+    # How often spare time is looked for.
+    spare_seconds: float = 0.1
     # A span that arrives this long after its end is counted as late.
     late_seconds: float = 60.0
     # How often age and size are looked at.
     retention_seconds: float = 10.0
+    # After a failed transaction: a disk that is full is not free again at once.
+    failure_seconds: float = 1.0
+    # At the end; what is left then stays in the inbox, and is indexed after the next start.
+    close_seconds: float = 2.0
 
 
 @dataclass(kw_only=True)
@@ -60,7 +68,7 @@ class StoreStats:
 
 
 class Store:
-    """Owns the file and the writing thread."""
+    """Owns the file, the inbox and the indexing thread."""
 
     def __init__(
         self, path: Path, settings: StoreSettings | None = None, clock: Callable[[], float] = time.time
@@ -71,106 +79,135 @@ class Store:
         self._connection = open_for_writing(path)
         self._inserter = Inserter(self._connection)
         self._retention = Retention(self._connection)
+        self._inbox = Inbox(path, self._inserter.done())
+        self._spare_time = SpareTime()
         self._stats = StoreStats()
-        self._lock = threading.Lock()
-        self._pending = 0
-        self._queue: queue.Queue[tuple[Batch, Future[None]] | None] = queue.Queue()
-        self._closed = False
+        # Guards all below; notified when there is work, and when work was done.
+        self._changed = threading.Condition()
+        self._taken, self._indexed = self._inbox.requests, 0  # requests, in their order
+        self._asking = 0
+        self._failures = 0
+        self._failure = ""
+        self._close_at: float | None = None
         self._measure()
-        self._thread = threading.Thread(target=self._run, name="traces-store", daemon=True)
+        self._thread = threading.Thread(target=self._run, name="traces-index", daemon=True)
         self._thread.start()
 
-    def submit(self, batch: Batch) -> Future[None]:
-        """Takes a batch over; the future is done when it is stored. Raises BusyError if too much waits already."""
-        done: Future[None] = Future()
-        with self._lock:
-            self._stats.rejected += batch.rejected
-            if self._closed:
-                raise StoreError("the collector is ending; send the spans again later")
-            if self._pending and self._pending + batch.accepted > self.settings.pending_spans:
-                self._stats.refused_requests += 1
-                raise BusyError(f"{self._pending} spans wait to be written; send the same request again later")
-            self._pending += batch.accepted
-            self._stats.received += batch.accepted
-            self._queue.put((batch, done))
-        return done
+    def add(self, checked: Checked) -> None:
+        """Keeps a request; when this returns, its spans outlive the process. Raises BusyError if too much waits."""
+        with self._changed:
+            self._stats.rejected += checked.rejected
+            self._check_room(checked.accepted)
+            if checked.accepted:
+                self._inbox.append(checked.body, checked.accepted, int(self._clock() * 1e9))
+                self._stats.received += checked.accepted
+                self._taken += 1
+                self._changed.notify_all()
+
+    def catch_up(self) -> None:
+        """Waits until all that was kept before is in the tables: for who is about to read them. If they cannot be
+        written, which was logged, reading goes on with what they hold."""
+        with self._changed:
+            wanted, failures = self._taken, self._failures
+            self._asking += 1
+            self._changed.notify_all()
+            try:
+                self._changed.wait_for(
+                    lambda: self._indexed >= wanted or self._failures > failures or not self._thread.is_alive()
+                )
+            finally:
+                self._asking -= 1
 
     def count_dropped(self, spans: int) -> None:
         """Adds what a recorder says it could not send."""
-        with self._lock:
+        with self._changed:
             self._stats.dropped += spans
 
     def count_refused(self) -> None:
         """Adds a request that could not be read at all."""
-        with self._lock:
+        with self._changed:
             self._stats.refused_requests += 1
 
     def stats(self) -> dict[str, Any]:
-        with self._lock:
-            return {**asdict(self._stats), "pending": self._pending}
+        with self._changed:
+            return {**asdict(self._stats), "pending": self._inbox.spans}
 
     def close(self) -> None:
-        """Writes all that was taken, then closes the file."""
-        with self._lock:
-            if self._closed:
+        """Takes no more, indexes within the time limit, closes the files."""
+        with self._changed:
+            if self._close_at is not None:
                 return
-            self._closed = True
-            self._queue.put(None)
+            self._close_at = time.monotonic() + self.settings.close_seconds
+            self._changed.notify_all()
         self._thread.join()
+        self._inbox.close()
         self._connection.execute("PRAGMA optimize")
         self._connection.close()
 
+    def _check_room(self, spans: int) -> None:
+        waiting = self._inbox.spans
+        if self._close_at is not None:
+            raise StoreError("the collector is ending; send the spans again later")
+        if self._failure:
+            self._stats.refused_requests += 1
+            raise StoreError(f"the store cannot be written: {self._failure}; free space, then send the request again")
+        if waiting and waiting + spans > self.settings.pending_spans:
+            self._stats.refused_requests += 1
+            raise BusyError(f"{waiting} spans wait to be indexed; send the same request again later")
+
     def _run(self) -> None:
-        ended = False
         next_look = time.monotonic() + self.settings.retention_seconds
-        while not ended:
-            waiting, ended = self._next(max(0.001, next_look - time.monotonic()))
-            if waiting:
-                self._write(waiting)
-            if time.monotonic() >= next_look and not ended:
+        while True:
+            with self._changed:
+                spans = self._spans_to_index()
+                if not spans and self._close_at is not None:
+                    return
+                if not spans:
+                    self._changed.wait(self._pause(next_look))
+                    spans = self._spans_to_index()
+            if spans:
+                self._index(spans)
+            if time.monotonic() >= next_look and self._close_at is None:
                 # A step may not be enough; what has arrived meanwhile is written first.
                 more = self._expire()
                 next_look = time.monotonic() + (0 if more else self.settings.retention_seconds)
 
-    def _next(self, timeout: float) -> tuple[list[tuple[Batch, Future[None]]], bool]:
-        """What waits, up to one transaction, and whether the end was asked for."""
-        waiting: list[tuple[Batch, Future[None]]] = []
-        spans = 0
-        try:
-            while spans < self.settings.transaction_spans:
-                item = self._queue.get(timeout=timeout) if not waiting else self._queue.get_nowait()
-                if item is None:
-                    return waiting, True
-                waiting.append(item)
-                spans += item[0].accepted
-        except queue.Empty:
-            pass
-        return waiting, False
+    def _spans_to_index(self) -> int:
+        """How many may be indexed now; 0 if that can wait."""
+        if not self._inbox.spans:
+            return 0
+        if self._close_at is not None:
+            return self.settings.spare_spans if time.monotonic() < self._close_at and not self._failure else 0
+        if self._asking or self._inbox.spans > self.settings.eager_spans:
+            return self.settings.transaction_spans
+        return self.settings.spare_spans if self._spare_time.is_there() else 0
 
-    def _write(self, waiting: list[tuple[Batch, Future[None]]]) -> None:
-        now = self._clock()
-        spans = sum(batch.accepted for batch, _ in waiting)
-        late_before = int((now - self.settings.late_seconds) * 1e9)
+    def _pause(self, next_look: float) -> float:
+        left = max(0.001, next_look - time.monotonic())
+        return min(left, self.settings.spare_seconds) if self._inbox.spans else left
+
+    def _index(self, spans: int) -> None:
+        """One transaction."""
         try:
-            added, late = self._inserter.insert([batch for batch, _ in waiting], int(now * 1e9), late_before)
-        except sqlite3.Error as error:
-            log.error("%d spans could not be written to %s: %s", spans, self.path, error)
-            failure = StoreError(f"the store cannot be written: {error}; free space, then send the request again")
-            with self._lock:
-                self._pending -= spans
-                self._stats.received -= spans
-                self._stats.refused_requests += len(waiting)
-            for _, done in waiting:
-                done.set_exception(failure)
+            entries = self._inbox.read(spans)
+            added, late = self._inserter.insert(entries, int(self.settings.late_seconds * 1e9))
+        except (sqlite3.Error, OSError) as error:
+            log.error("%d spans wait, they cannot be written to %s: %s", self._inbox.spans, self.path, error)
+            with self._changed:
+                self._failures += 1
+                self._failure = str(error)
+                self._changed.notify_all()
+                self._changed.wait_for(lambda: self._close_at is not None, self.settings.failure_seconds)
             return
-        with self._lock:
-            self._pending -= spans
+        self._inbox.forget(entries)
+        with self._changed:
+            self._failure = ""
+            self._indexed += len(entries)
             self._stats.spans += added
             self._stats.traces = self._inserter.traces
-            self._stats.duplicates += spans - added
+            self._stats.duplicates += sum(entry.spans for entry in entries) - added
             self._stats.late += late
-        for _, done in waiting:
-            done.set_result(None)
+            self._changed.notify_all()
 
     def _expire(self) -> bool:
         """One step of retention; True if there was something to remove."""
@@ -184,13 +221,13 @@ class Store:
         if gone:
             self._inserter.forget()
             log.info("%d spans were removed from %s by age or size", gone, self.path)
-        with self._lock:
+        with self._changed:
             self._stats.expired += gone
         self._measure()
         return gone > 0
 
     def _measure(self) -> None:
         spans, size = self._retention.count_spans(), self._retention.used_bytes()
-        with self._lock:
+        with self._changed:
             self._stats.spans, self._stats.bytes = spans, size
             self._stats.traces = self._inserter.traces

@@ -1,4 +1,5 @@
-"""The broker's spans, one an op, under the mesh's `mesh.kafkaop.handle`. Speaks the OpenTelemetry API only.
+"""The broker's spans, one an op, under the mesh's `mesh.kafkaop.handle`. Speaks the OpenTelemetry API, by
+`traces.sites`.
 
 Nothing is made for a call that is not sampled, and a span that cannot be recorded is logged and never fails a call.
 """
@@ -10,19 +11,21 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import Any
 
 from opentelemetry import trace
-from opentelemetry.context import Context
 from opentelemetry.trace import Span, SpanKind, Status, StatusCode
 
 from nodes import ops
 from nodes.broker.record_links import MAX_LINKS, links_of
 from nodes.mesh import KafkaCall, OpCode
-from traces import names
+from traces import names, sites
 from traces.fixed import Fixed
 from wal.batch import BatchHeader, Buffer, parse_header
 from wal.errors import BatchError
 
 log = logging.getLogger(__name__)
-_tracer = trace.get_tracer("rafka.broker")
+_SCOPE = "rafka.broker"
+_tracer = trace.get_tracer(_SCOPE)
+# Span processors are the program's: one that raises must not fail a call.
+_LOST = "a span could not be recorded"
 
 NAMES: dict[int, str] = {
     OpCode.PRODUCE: names.PRODUCE_STORE,
@@ -45,35 +48,20 @@ MAX_EVENTS = 64
 # A fetch of more batches does not count its records: that would take longer than reading them did.
 MAX_COUNTED_BATCHES = 256
 _OPERATIONS = {op_code: name.split(".")[1] for op_code, name in NAMES.items()}
-_EMPTY = Context()
 # Kinds of spans whose attributes are kept: partitions and ops, of which a few make nearly all calls.
 _KEPT_ATTRIBUTES = 4096
-
-
-class _Harmless:
-    """Span processors are the program's: one that raises must not fail a call."""
-
-    def __enter__(self) -> None:
-        return None
-
-    def __exit__(self, _kind: type[BaseException] | None, error: BaseException | None, _where: object) -> bool:
-        if isinstance(error, Exception):
-            log.error("a span could not be recorded", exc_info=error)
-        return isinstance(error, Exception)
-
-
-_harmless = _Harmless()
 
 
 def start(call: KafkaCall) -> Span | None:
     """The op's span, if its call is sampled."""
     if call.span is None:
         return None
-    with _harmless:
-        under = trace.set_span_in_context(call.span, _EMPTY)
+    try:
         attributes = _kind_of_op(call.op_code, call.org_id)
-        return _tracer.start_span(NAMES[call.op_code], under, SpanKind.INTERNAL, attributes)
-    return None
+        return sites.child(_tracer, _SCOPE, NAMES[call.op_code], call.span, SpanKind.INTERNAL, attributes)
+    except Exception:
+        log.exception(_LOST)
+        return None
 
 
 @functools.lru_cache(_KEPT_ATTRIBUTES)
@@ -89,10 +77,12 @@ def _kind_of_op(op_code: int, org_id: int) -> Fixed:
 
 def end(span: Span | None, error: str = "") -> None:
     if span is not None:
-        with _harmless:
+        try:
             if error:
                 span.set_status(Status(StatusCode.ERROR, error))
             span.end()
+        except Exception:
+            log.exception(_LOST)
 
 
 @contextlib.contextmanager
@@ -111,7 +101,7 @@ def around(call: KafkaCall) -> Iterator[Span | None]:
 
 def describe(span: Span, request: Any, answer: Any) -> None:
     """What an op without attributes of its own was about: the first topic, the first error."""
-    with _harmless:
+    try:
         items = getattr(request, "partitions", None) or getattr(request, "topics", None) or ()
         first = items[0] if items else next(iter(getattr(request, "names", None) or ()), None)
         topic = first if isinstance(first, str) else getattr(first, "topic", "") or getattr(first, "name", "")
@@ -124,11 +114,13 @@ def describe(span: Span, request: Any, answer: Any) -> None:
         if error:
             span.set_attribute(names.KAFKA_ERROR_CODE, error)
             span.set_status(Status(StatusCode.ERROR, message))
+    except Exception:
+        log.exception(_LOST)
 
 
 def link(span: Span, batches: Iterable[tuple[BatchHeader, Buffer]]) -> None:
     """Links the span to the traces that records name in their headers."""
-    with _harmless:
+    try:
         left = MAX_LINKS
         for header, batch in batches:
             for context in links_of(header, batch)[:left]:
@@ -136,16 +128,20 @@ def link(span: Span, batches: Iterable[tuple[BatchHeader, Buffer]]) -> None:
                 left -= 1
             if not left:
                 return
+    except Exception:
+        log.exception(_LOST)
 
 
 def end_produce(
     span: Span, request: ops.Produce, results: Sequence[ops.ProduceResult], records: int, segment: int
 ) -> None:
     """Ends the span of a produce: the first partition as attributes, the others as events."""
-    with _harmless:
+    try:
         for at, (item, result) in enumerate(zip(request.partitions[:MAX_EVENTS], results, strict=False)):
             _partition(span, at, "send", item.topic, item.partition, result.error, result.base_offset)
         span.set_attributes({names.MESSAGING_BATCH_COUNT: records, names.WAL_SEGMENT: segment})
+    except Exception:
+        log.exception(_LOST)
     end(span, _failure(results)[1])
 
 
@@ -161,13 +157,15 @@ def end_fetch(
         names.MESSAGING_BODY_SIZE: size,
         names.KAFKA_FETCH_WAITED_MS: round(waited * 1000, 3),
     }
-    with _harmless:
+    try:
         records = _record_count(results)
         if records is not None:
             attributes[names.MESSAGING_BATCH_COUNT] = records
         for at, (item, result) in enumerate(zip(request.partitions[:MAX_EVENTS], results, strict=False)):
             _partition(span, at, "receive", name_of(item), item.partition, result.error, item.offset)
         span.set_attributes(attributes)
+    except Exception:
+        log.exception(_LOST)
     end(span, _failure(results)[1])
 
 

@@ -1,26 +1,32 @@
 """The gateway's spans: `gateway.kafka.connect` and under it `gateway.kafka.request`, one trace a request.
 
-Speaks the OpenTelemetry API only; the program chooses the SDK. The SDK's sampler is asked once per request, at the
-connect span: if it says no, nothing else is made. Without an SDK nothing is made at all. Never raises.
+Speaks the OpenTelemetry API, by `traces.sites`; the program chooses the SDK. The sampler is asked once per request, at
+the connect span: if it says no, nothing else is made. Without an SDK nothing is made at all. Never raises.
 """
 
-import contextlib
 import dataclasses
 import functools
+import logging
 import time
 from typing import Any
 
 from opentelemetry import trace
 from opentelemetry.context import Context
-from opentelemetry.trace import Link, ProxyTracerProvider, Span, SpanKind, Status, StatusCode
+from opentelemetry.trace import Link, NoOpTracerProvider, ProxyTracerProvider, Span, SpanKind, Status, StatusCode
 
 from nodes.gateway.session import Session
 from nodes.kafka import APIS, ApiKey, ErrorCode, Request
 from nodes.mesh import Trace
-from traces import names
-from traces.fixed import Fixed
+from traces import names, sites
+from traces.fixed import Fixed, FixedLink
 
-_tracer = trace.get_tracer("rafka.gateway")
+log = logging.getLogger(__name__)
+_SCOPE = "rafka.gateway"
+_tracer = trace.get_tracer(_SCOPE)
+# Span processors are the program's: one that raises must not fail a request.
+_LOST = "a span could not be recorded"
+# Providers that record nothing: none was installed, or tracing is off.
+_NOTHING = (ProxyTracerProvider, NoOpTracerProvider)
 # OpenTelemetry's names for what a messaging client does; others have no type.
 _OPERATION_TYPES = {ApiKey.PRODUCE: "send", ApiKey.FETCH: "receive"}
 _EMPTY = Context()
@@ -38,7 +44,7 @@ class ConnectionSpans:
     def __init__(self, session: Session) -> None:
         self._session = session
         self._accepted_at = time.time_ns()
-        self._first: tuple[Link] | None = None  # to the true connect span, if it was sampled
+        self._first: tuple[Link, ...] = ()  # to the true connect span, if it was sampled
         self._requests = 0
         self._client: tuple[str | None, str, bool] | None = None  # what `_fixed` was made for
         self._fixed = Fixed()
@@ -46,40 +52,40 @@ class ConnectionSpans:
     def start(self, request: Request) -> "Span | None":
         """The request's span, under a connect span of its own; None when spans are off or this one is not sampled."""
         self._requests += 1
-        if isinstance(trace.get_tracer_provider(), ProxyTracerProvider):
+        if isinstance(trace.get_tracer_provider(), _NOTHING):
             return None
-        with contextlib.suppress(Exception):
+        try:
             return self._start(request)
-        return None
+        except Exception:
+            log.exception(_LOST)
+            return None
 
     def _start(self, request: Request) -> Span | None:
-        reused = self._requests > 1
+        number = self._requests
         now = time.time_ns()
-        connect = _tracer.start_span(
-            names.GATEWAY_CONNECT,
-            _EMPTY,
-            SpanKind.SERVER,
-            self._connection_attributes(request, reused),
-            self._first if reused else None,
-            now if reused else self._accepted_at,
-        )
-        if not connect.is_recording():
+        connect = self._start_connect(request, now)
+        if connect is None or not connect.is_recording():
             return None
-        if not reused:
-            self._first = (Link(connect.get_span_context()),)
-        connect.set_attributes(
-            {
-                names.CONNECTION_REQUEST_NUMBER: self._requests,
-                names.CONNECTION_AGE_MS: (now - self._accepted_at) // 1_000_000,
-            }
-        )
-        under = trace.set_span_in_context(connect, _EMPTY)
-        span = _tracer.start_span(names.GATEWAY_REQUEST, under, SpanKind.SERVER, _request_attributes(request))
+        if number == 1:
+            self._first = (FixedLink(connect.get_span_context()),)
+        age = (now - self._accepted_at) // 1_000_000
+        connect.set_attributes({names.CONNECTION_REQUEST_NUMBER: number, names.CONNECTION_AGE_MS: age})
+        attributes = _request_attributes(request)
+        span = sites.child(_tracer, _SCOPE, names.GATEWAY_REQUEST, connect, SpanKind.SERVER, attributes)
         span.set_attributes(
             {names.KAFKA_CORRELATION_ID: request.correlation_id, names.KAFKA_REQUEST_BYTES: request.size}
         )
         connect.end()
         return span
+
+    def _start_connect(self, request: Request, now: int) -> Span | None:
+        reused = self._requests > 1
+        begin, links = (now, self._first) if reused else (self._accepted_at, ())
+        attributes = self._connection_attributes(request, reused)
+        light = sites.light_tracer(_SCOPE)
+        if light is not None:
+            return light.root(names.GATEWAY_CONNECT, SpanKind.SERVER, attributes, begin, links)
+        return _tracer.start_span(names.GATEWAY_CONNECT, _EMPTY, SpanKind.SERVER, attributes, links, begin)
 
     def _connection_attributes(self, request: Request, reused: bool) -> Fixed:
         """The same object for all requests of a connection, but for the first."""
@@ -103,27 +109,33 @@ class ConnectionSpans:
 
 def answered(span: Span, response: Any) -> None:
     """Records the first Kafka error of an answer as the span's status."""
-    with contextlib.suppress(Exception):
+    try:
         error = _first_error(response)
         if error is not None:
             span.set_attribute(names.KAFKA_ERROR_CODE, int(error))
             span.set_status(Status(StatusCode.ERROR, f"Kafka error {int(error)}, {error.name}"))
+    except Exception:
+        log.exception(_LOST)
 
 
 def name_topic(given: Trace, topic: str | None) -> None:
     """The name of a topic that a request gave only by its id."""
     if topic is not None and isinstance(given, Span):
-        with contextlib.suppress(Exception):
+        try:
             given.set_attributes({names.KAFKA_TOPIC: topic, names.MESSAGING_DESTINATION: topic})
+        except Exception:
+            log.exception(_LOST)
 
 
 def end(span: Span | None, error: str = "") -> None:
     if span is None:
         return
-    with contextlib.suppress(Exception):
+    try:
         if error:
             span.set_status(Status(StatusCode.ERROR, error))
         span.end()
+    except Exception:
+        log.exception(_LOST)
 
 
 def _request_attributes(request: Request) -> Fixed:
@@ -162,7 +174,9 @@ def _first_partition(request: Request) -> tuple[str, int, int] | None:
         topics = body.topic_data
         if not topics or not topics[0].partition_data:
             return None
-        count = sum(len(one.partition_data) for one in topics)
+        count = len(topics[0].partition_data)
+        if len(topics) > 1:
+            count = sum(len(one.partition_data) for one in topics)
         return topics[0].name, topics[0].partition_data[0].index, count
     topics = body.topics
     if not topics or not topics[0].partitions:
@@ -186,8 +200,9 @@ def _first_error(entity: Any) -> ErrorCode | None:
         return found
     for name in nested:
         value = getattr(entity, name)
-        if value:
-            for part in value[:_SEARCHED_PARTS] if isinstance(value, tuple) else (value,):
-                if error := _first_error(part):
-                    return error
+        if not value:
+            continue
+        for part in value[:_SEARCHED_PARTS] if isinstance(value, tuple) else (value,):
+            if error := _first_error(part):
+                return error
     return None

@@ -1,4 +1,4 @@
-"""The mesh's spans and the trace header of its frames. Speaks the OpenTelemetry API only.
+"""The mesh's spans and the trace header of its frames. Speaks the OpenTelemetry API, by `traces.sites`.
 
 A span that cannot be recorded is logged and never fails the call it belongs to.
 
@@ -12,40 +12,28 @@ import logging
 
 from opentelemetry import context as otel_context
 from opentelemetry import trace
-from opentelemetry.context import Context
 from opentelemetry.trace import NonRecordingSpan, Span, SpanContext, SpanKind, Status, StatusCode, TraceFlags
 
 from nodes.mesh.frames import HEADER_BYTES, NO_TRACE, is_sampled
-from traces import names
+from traces import names, sites
 from traces.fixed import Fixed
+from traces.recorder import RecordedSpan
 
 log = logging.getLogger(__name__)
 
 _VERSION = b"\x00"
 _RESERVED = bytes(6)
+_SAMPLED_TAIL = bytes((TraceFlags.SAMPLED,)) + _RESERVED
 _SAMPLED = TraceFlags(TraceFlags.SAMPLED)
 # What a caller may hand over: its span (cheapest for a call that is traced), a context, a frame's 32-byte header
 # (NO_TRACE costs nothing), or None for the span that is current where the call is made.
 Trace = Span | SpanContext | bytes | None
-_tracer = trace.get_tracer("rafka.mesh")
-_EMPTY = Context()
+_SCOPE = "rafka.mesh"
+_tracer = trace.get_tracer(_SCOPE)
+# Span processors are the program's: one that raises must not fail a call.
+_LOST = "a span could not be recorded"
 # Ops times organisations times outcomes, of which a node sees a few.
 _KEPT_ATTRIBUTES = 1024
-
-
-class _Harmless:
-    """Span processors are the program's: one that raises must not fail a call."""
-
-    def __enter__(self) -> None:
-        return None
-
-    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: object) -> bool:
-        if isinstance(error, Exception):
-            log.error("a span could not be recorded", exc_info=error)
-        return isinstance(error, Exception)
-
-
-_harmless = _Harmless()
 
 
 @functools.lru_cache(_KEPT_ATTRIBUTES)
@@ -78,6 +66,9 @@ def context_of(header: bytes) -> SpanContext:
 
 def start_sent(given: Trace, op_code: int, org_id: int) -> tuple[Span | None, bytes]:
     """Starts the caller's span if the context is sampled; the header for the frame in any case."""
+    if type(given) is RecordedSpan:
+        recorded = given.child(_SCOPE, names.MESH_SENT, SpanKind.CLIENT, _op(op_code, org_id))
+        return recorded, _VERSION + recorded.ids + _SAMPLED_TAIL
     if isinstance(given, bytes):
         if len(given) != HEADER_BYTES:
             raise ValueError(f"a trace header has {HEADER_BYTES} bytes, not {len(given)}")
@@ -92,10 +83,12 @@ def start_sent(given: Trace, op_code: int, org_id: int) -> tuple[Span | None, by
         parent = trace.get_current_span() if given is None else given
         if not parent.is_recording() and not parent.get_span_context().trace_flags & TraceFlags.SAMPLED:
             return None, header_of(parent.get_span_context())
-    with _harmless:
-        span = _tracer.start_span(names.MESH_SENT, _under(parent), SpanKind.CLIENT, _op(op_code, org_id))
+    try:
+        span = sites.child(_tracer, _SCOPE, names.MESH_SENT, parent, SpanKind.CLIENT, _op(op_code, org_id))
         return span, header_of(span.get_span_context())
-    return None, header_of(parent.get_span_context())
+    except Exception:
+        log.exception(_LOST)
+        return None, header_of(parent.get_span_context())
 
 
 def not_sent(given: Trace, op_code: int, org_id: int, error: BaseException) -> None:
@@ -106,40 +99,56 @@ def not_sent(given: Trace, op_code: int, org_id: int, error: BaseException) -> N
 
 
 def request_sent(span: Span, request_id: int) -> None:
-    with _harmless:
+    try:
         span.set_attribute(names.MESH_REQUEST_ID, request_id)
+    except Exception:
+        log.exception(_LOST)
 
 
 def ack_received(span: Span, op_code: int, org_id: int, request_id: int) -> None:
     """The short span at the answer's arrival."""
-    with _harmless:
-        ack = _tracer.start_span(names.ACK_RECEIVED, _under(span), SpanKind.INTERNAL, _op(op_code, org_id))
-        ack.set_attribute(names.MESH_REQUEST_ID, request_id)
-        ack.end()
+    try:
+        own = {names.MESH_REQUEST_ID: request_id}
+        sites.point(_tracer, _SCOPE, names.ACK_RECEIVED, span, _op(op_code, org_id), own)
+    except Exception:
+        log.exception(_LOST)
 
 
 def end(span: Span, error: str = "") -> None:
-    with _harmless:
+    try:
         if error:
             span.set_status(Status(StatusCode.ERROR, error))
         span.end()
+    except Exception:
+        log.exception(_LOST)
 
 
 def end_abandoned(span: Span) -> None:
     """The caller went before the answer came: its decision, and no error."""
-    with _harmless:
+    try:
         span.add_event(names.ABANDONED_EVENT)
         span.end()
+    except Exception:
+        log.exception(_LOST)
 
 
 def start_handle(header: bytes, op_code: int, org_id: int, request_id: int) -> Span | None:
     """The serving side's span; call it only for a sampled header."""
-    with _harmless:
-        parent = NonRecordingSpan(context_of(header))
-        span = _tracer.start_span(names.MESH_HANDLE, _under(parent), SpanKind.SERVER, _op(op_code, org_id))
-        span.set_attribute(names.MESH_REQUEST_ID, request_id)
+    try:
+        attributes = _op(op_code, org_id)
+        tracer = sites.light_tracer(_SCOPE)
+        if tracer is None:
+            parent = sites.under(NonRecordingSpan(context_of(header)))
+            span: Span | None = _tracer.start_span(names.MESH_HANDLE, parent, SpanKind.SERVER, attributes)
+        else:
+            ids = bytes(header[1:17]), bytes(header[17:25])
+            span = tracer.remote_child(*ids, names.MESH_HANDLE, SpanKind.SERVER, attributes)
+        if span is not None:
+            span.set_attribute(names.MESH_REQUEST_ID, request_id)
         return span
-    return None
+    except Exception:
+        log.exception(_LOST)
+        return None
 
 
 class as_current:  # noqa: N801 - used as a function; a generator would cost three times as much
@@ -151,7 +160,7 @@ class as_current:  # noqa: N801 - used as a function; a generator would cost thr
         self._span = span
 
     def __enter__(self) -> None:
-        self._token = otel_context.attach(trace.set_span_in_context(self._span))
+        self._token = otel_context.attach(sites.under(self._span))
 
     def __exit__(self, *_: object) -> None:
         otel_context.detach(self._token)
@@ -159,19 +168,18 @@ class as_current:  # noqa: N801 - used as a function; a generator would cost thr
 
 def ack(span: Span, op_code: int, org_id: int, request_id: int, status: int) -> None:
     """The short span at the answer's sending, under the handler's."""
-    with _harmless:
-        answer = _tracer.start_span(names.ACK, _under(span), SpanKind.INTERNAL, _op(op_code, org_id, status))
-        answer.set_attribute(names.MESH_REQUEST_ID, request_id)
-        answer.end()
+    try:
+        own = {names.MESH_REQUEST_ID: request_id}
+        sites.point(_tracer, _SCOPE, names.ACK, span, _op(op_code, org_id, status), own)
+    except Exception:
+        log.exception(_LOST)
 
 
 def unsupported_tag(header: bytes, tag: int, length: int, peer: str) -> None:
-    with _harmless:
+    try:
         attributes: dict[str, str | int] = {names.MESH_TAG: tag, names.MESH_FRAME_BYTES: length, names.MESH_PEER: peer}
         parent = context_of(header)
-        context = _under(NonRecordingSpan(parent)) if parent.is_valid else None
+        context = sites.under(NonRecordingSpan(parent)) if parent.is_valid else None
         _tracer.start_span(names.UNSUPPORTED_TAG, context, SpanKind.SERVER, attributes).end()
-
-
-def _under(parent: Span) -> Context:
-    return trace.set_span_in_context(parent, _EMPTY)
+    except Exception:
+        log.exception(_LOST)

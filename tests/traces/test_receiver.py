@@ -188,11 +188,11 @@ def test_other_methods_and_origins_get_nothing(collector: Running) -> None:
 
 
 @given(st.binary(max_size=300))
-def test_any_bytes_are_decoded_or_refused(body: bytes) -> None:
-    for decode in (otlp.decode, otlp_json.decode):
+def test_any_bytes_are_taken_or_refused(body: bytes) -> None:
+    for check in (otlp.check, otlp_json.check):
         with contextlib.suppress(MalformedError):
-            batch = decode(body)
-            assert bool(batch.rejected) == bool(batch.message)
+            checked = check(body)
+            assert bool(checked.rejected) == bool(checked.message)
 
 
 JSON_VALUES = st.recursive(
@@ -212,12 +212,12 @@ JSON_VALUES = st.recursive(
 
 
 @given(st.dictionaries(st.sampled_from(["spans", "scope"]), JSON_VALUES))
-def test_any_json_is_decoded_or_refused(scope_spans: dict[str, object]) -> None:
+def test_any_json_is_taken_or_refused(scope_spans: dict[str, object]) -> None:
     document = json.dumps({"resourceSpans": [{"scopeSpans": [scope_spans]}]}).encode()
     with contextlib.suppress(MalformedError):
-        batch = otlp_json.decode(document)
+        checked = otlp_json.check(document)
         spans = scope_spans.get("spans")
-        assert batch.accepted + batch.rejected == (len(spans) if isinstance(spans, list) else 0)
+        assert checked.accepted + checked.rejected == (len(spans) if isinstance(spans, list) else 0)
 
 
 @given(

@@ -4,7 +4,6 @@ import random
 import sqlite3
 import time
 from collections.abc import Iterator
-from concurrent.futures import Future
 from pathlib import Path
 
 import pytest
@@ -34,10 +33,9 @@ def reader(store: Store) -> Iterator[Reader]:
     opened.close()
 
 
-def add(store: Store, *spans: Span, service: str = "sample") -> Future[None]:
-    done = store.submit(otlp.batch_of(request_of(*spans, service=service)))
-    done.result(20)
-    return done
+def add(store: Store, *spans: Span, service: str = "sample") -> None:
+    store.add(otlp.check_request(request_of(*spans, service=service)))
+    store.catch_up()
 
 
 def found(reader: Reader, **query: object) -> set[bytes]:
@@ -124,7 +122,8 @@ def test_searches_find_what_fits_and_nothing_else(store: Store, reader: Reader) 
 def test_common_tags_are_found_by_time_and_rare_ones_by_trace(store: Store, reader: Reader) -> None:
     begin = time.time_ns() - 3600 * SECOND
     for body in produce_requests(2500, random.Random(5), begin):
-        store.submit(otlp.decode(body)).result(20)
+        store.add(otlp.check(body))
+    store.catch_up()
     everything = reader.find(TraceQuery(service="broker", tags={"messaging.system": "kafka"}, limit=10_000))
     assert len(everything) == 2500
     starts = [summary.start for summary in reader.summaries(everything[:50])]
@@ -166,7 +165,8 @@ def test_the_oldest_traces_go_when_the_store_is_too_large(tmp_path: Path) -> Non
     rng = random.Random(3)
     for round_number in range(6):
         for body in produce_requests(300, rng, time.time_ns() + round_number * SECOND):
-            store.submit(otlp.decode(body)).result(20)
+            store.add(otlp.check(body))
+        store.catch_up()
     deadline = time.monotonic() + 30
     while store.stats()["bytes"] > limit and time.monotonic() < deadline:
         time.sleep(0.02)
@@ -184,32 +184,41 @@ def test_more_than_may_wait_is_refused_and_not_lost_silently(tmp_path: Path) -> 
     store = Store(tmp_path / "traces.db", StoreSettings(pending_spans=10))
     lock = sqlite3.connect(store.path)
     lock.execute("BEGIN IMMEDIATE")
-    first = store.submit(otlp.batch_of(request_of(*(new_span() for _ in range(8)))))
+    store.add(otlp.check_request(request_of(*(new_span() for _ in range(8)))))
     with pytest.raises(BusyError, match="send the same request again"):
-        store.submit(otlp.batch_of(request_of(*(new_span() for _ in range(8)))))
+        store.add(otlp.check_request(request_of(*(new_span() for _ in range(8)))))
     lock.rollback()
     lock.close()
-    first.result(20)
+    store.catch_up()
     assert (store.stats()["spans"], store.stats()["refused_requests"]) == (8, 1)
     store.close()
 
 
-def test_a_full_disk_is_said_nothing_is_half_stored_and_it_goes_on_when_there_is_room(
-    store: Store, reader: Reader
+def test_tables_that_cannot_grow_are_said_nothing_is_half_stored_or_lost_and_it_goes_on_when_there_is_room(
+    tmp_path: Path,
 ) -> None:
+    store = Store(tmp_path / "traces.db", StoreSettings(failure_seconds=0.05))
+    reader = Reader(store.path)
     add(store, new_span())
     # SQLite's own limit gives the same error as a disk without room.
     pages = store._connection.execute("PRAGMA page_count").fetchone()[0]
     store._connection.execute(f"PRAGMA max_page_count={pages}")
     spans = [tagged("payload", "x" * 5000) for _ in range(20)]
+    add(store, *spans, service="kept")
     with pytest.raises(StoreError, match="full"):
-        add(store, *spans, service="refused")
-    assert (store.stats()["spans"], store.stats()["received"], store.stats()["pending"]) == (1, 1, 0)
+        add(store, new_span(), service="refused")
+    assert (store.stats()["spans"], store.stats()["received"], store.stats()["pending"]) == (1, 21, 20)
     assert reader.services() == ["sample"]
     store._connection.execute("PRAGMA max_page_count=1000000")
-    add(store, *spans, service="taken")
+    deadline = time.monotonic() + 20
+    while store.stats()["pending"] and time.monotonic() < deadline:
+        store.catch_up()
     assert store.stats()["spans"] == 21
-    assert found(reader, service="taken", limit=100) == {span.trace_id for span in spans}
+    assert found(reader, service="kept", limit=100) == {span.trace_id for span in spans}
+    add(store, new_span(), service="taken")
+    assert reader.services() == ["kept", "sample", "taken"]
+    reader.close()
+    store.close()
 
 
 def test_what_was_stored_is_there_after_a_restart(tmp_path: Path) -> None:
@@ -243,6 +252,20 @@ def test_another_programs_database_is_left_alone(tmp_path: Path) -> None:
     connection.close()
     with pytest.raises(StoreError, match="another program"):
         Store(path)
+
+
+def test_a_store_of_the_first_version_is_taken_over(tmp_path: Path) -> None:
+    path = tmp_path / "traces.db"
+    store = Store(path)
+    add(store, new_span())
+    store.close()
+    connection = sqlite3.connect(path)
+    connection.executescript("DROP TABLE inbox; PRAGMA user_version=1;")
+    connection.close()
+    again = Store(path)
+    add(again, new_span())
+    assert again.stats()["spans"] == 2
+    again.close()
 
 
 def test_a_store_of_another_version_is_refused(tmp_path: Path) -> None:

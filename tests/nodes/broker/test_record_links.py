@@ -63,6 +63,19 @@ def test_the_header_of_a_large_record_is_found_at_its_end() -> None:
     assert found([record(b"v" * 5 * SEARCHED_BYTES, PARENT)]) == [(TRACE_ID, SPAN_ID)]
 
 
+def test_headers_are_found_anywhere_in_a_large_batch_whose_first_or_last_record_has_one() -> None:
+    plain = NewRecord(b"k", b"v" * 1000)
+    middle = record(b"v", f"00-{5:032x}-{6:016x}-01".encode())
+    assert found([record(b"v", PARENT), *[plain] * 200, middle, *[plain] * 200]) == [(TRACE_ID, SPAN_ID), (5, 6)]
+    assert found([*[plain] * 200, middle, *[plain] * 200, record(b"v", PARENT)]) == [(5, 6), (TRACE_ID, SPAN_ID)]
+
+
+@pytest.mark.parametrize("at", [0, 4, 11, 19])
+def test_one_record_of_a_usual_batch_is_enough(at: int) -> None:
+    records = [NewRecord(b"k", b"v" * 1000)] * 20
+    assert found([*records[:at], record(b"v", PARENT), *records[at:]]) == [(TRACE_ID, SPAN_ID)]
+
+
 def test_a_compressed_batch_that_inflates_to_much_or_is_damaged_is_left_alone() -> None:
     assert found([record(bytes(2 << 20), PARENT)], Codec.GZIP) == []
     batch = bytearray(build_batch([record(b"v", PARENT)], codec=Codec.ZSTD))

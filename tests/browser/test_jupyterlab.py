@@ -208,6 +208,7 @@ def test_charts_are_drawn_without_a_network(page: Page, jupyter: Jupyter, keep: 
 def test_the_launchers_tile_shows_the_traces_of_a_lab_in_any_kernel(
     new_page: Callable[..., Any], jupyter: Jupyter, keep: Callable[[Any, str], None]
 ) -> None:
+    jupyter.end_kernels()  # of other tests, which may have left their labs running
     launcher, notebook = (new_page(viewport={"width": 1440, "height": 900}) for _ in range(2))
     launcher.set_default_timeout(60_000)
     launcher.goto(jupyter.address())

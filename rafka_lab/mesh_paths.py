@@ -141,6 +141,7 @@ class MeshPaths:
         assert relay.stdin is not None
         assert relay.stdout is not None
         with contextlib.suppress(BrokenPipeError):
+            relay.stdin.write(b"{}\n")  # no relay is needed any more
             relay.stdin.close()
         try:
             relay.wait(_STOP_SECONDS)

@@ -70,7 +70,7 @@ class Jupyter:
         return f"{self.url}/lab{notebook and f'/tree/{notebook}'}?token={self._token}&reset"
 
     def add(self, name: str, source: str) -> str:
-        """A notebook with one cell."""
+        """A notebook with one cell, for the kernel that is there: JupyterLab would ask for one otherwise."""
         cell = {
             "cell_type": "code",
             "id": "c00",
@@ -79,9 +79,9 @@ class Jupyter:
             "outputs": [],
             "source": source,
         }
-        (self.notebooks / name).write_text(
-            json.dumps({"cells": [cell], "metadata": {}, "nbformat": 4, "nbformat_minor": 5})
-        )
+        kernel = {"kernelspec": {"name": "python3", "display_name": "Python 3 (ipykernel)"}}
+        notebook = {"cells": [cell], "metadata": kernel, "nbformat": 4, "nbformat_minor": 5}
+        (self.notebooks / name).write_text(json.dumps(notebook))
         return name
 
     def end_kernels(self) -> None:

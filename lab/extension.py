@@ -4,6 +4,7 @@ from typing import TYPE_CHECKING, Any
 
 from lab.magics import KcatMagics, forget_shown_labs
 from rafka_lab.errors import RafkaLabError
+from rafka_lab.plots import COLORS
 from rafka_lab.tools import LabTools
 from rafka_lab.wal_frames import WalFrames
 from traces.model import Trace
@@ -16,12 +17,14 @@ _CHART_SCHEMA = "https://vega.github.io/schema/vega-lite/v5.json"
 _RENDERER = "rafka-lab"
 # A grey that can be read on white and on black: the theme may change after a chart was drawn.
 _GREY, _FAINT = "#7d8590", "#7d859040"
+_TABLE_STYLE = ".jp-RenderedHTMLCommon table.dataframe :is(th, td) { white-space: nowrap; }"
 _CHART_LOOK: dict[str, Any] = {
     "background": "transparent",
     "axis": {"labelColor": _GREY, "titleColor": _GREY, "gridColor": _FAINT, "domainColor": _GREY, "tickColor": _GREY},
     "legend": {"labelColor": _GREY, "titleColor": _GREY},
     "title": {"color": _GREY},
     "view": {"stroke": _FAINT},
+    "range": {"category": list(COLORS)},
 }
 
 
@@ -35,6 +38,8 @@ def load(shell: "InteractiveShell") -> None:
     shown.for_type(LabTools, _show_lab)
     shown.for_type(Trace, _show_trace)
     shown.for_type(WalFrames, _show_wal)
+    tables = shell.display_formatter.formatters["text/html"]
+    tables.for_type_by_name("pandas.core.frame", "DataFrame", _show_table)
     shell.events.register("post_run_cell", lambda *_: forget_shown_labs(shell))
     shell.set_custom_exc((RafkaLabError,), _show_error)  # type: ignore[no-untyped-call]
     _charts()
@@ -58,6 +63,12 @@ def _show_wal(wal: WalFrames, include: Any = None, exclude: Any = None) -> Any:
     from lab.widgets.wal_map import WalMap
 
     return WalMap(wal)._repr_mimebundle_()
+
+
+def _show_table(frame: Any) -> str | None:
+    """pandas' own table, whose cells stay on one line: it scrolls sideways instead of breaking keys and times."""
+    shown: str | None = frame._repr_html_()
+    return shown and f"<style>{_TABLE_STYLE}</style>{shown}"
 
 
 def _show_error(

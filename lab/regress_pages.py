@@ -21,7 +21,7 @@ body { font: 15px/1.55 system-ui, sans-serif; color: var(--text); background: va
 h1 { font-size: 24px; margin: 0 0 4px; } p { color: var(--muted); margin: 0 0 20px; }
 table { border-collapse: collapse; width: 100%; } th { text-align: left; color: var(--muted); font-weight: 500; }
 th, td { padding: 9px 12px 9px 0; border-bottom: 1px solid var(--line); vertical-align: top; }
-td.n { text-align: right; font-variant-numeric: tabular-nums; white-space: nowrap; }
+:is(th, td).n { text-align: right; font-variant-numeric: tabular-nums; white-space: nowrap; }
 a { color: var(--link); text-decoration: none; } a:hover { text-decoration: underline; }
 .passed { color: var(--good); } .failed { color: var(--bad); } .skipped { color: var(--warn); }
 .status { font-weight: 600; white-space: nowrap; }
@@ -72,7 +72,7 @@ def write_index(outcomes: Sequence["Outcome"], out: Path) -> Path:
         f'<!doctype html><html lang="en"><meta charset="utf-8"><meta name="viewport" content="width=device-width">'
         f"<title>Regression: {summary}</title><style>{_STYLE}</style><h1>Notebook regression</h1>"
         f"<p>{summary}; {total:.1f} s of notebooks</p><table><thead><tr><th>result</th><th>notebook</th>"
-        f"<th>first error</th><th>seconds</th></tr></thead><tbody>{rows}</tbody></table></html>"
+        f'<th>first error</th><th class="n">seconds</th></tr></thead><tbody>{rows}</tbody></table></html>'
     )
     target = out / "index.html"
     target.write_text(page, "utf-8")

@@ -120,7 +120,9 @@ def run(
     lines = []
     for repeat, chosen in _shown(plan, progress=progress):
         begun = time.monotonic()
-        metrics = dict(workload(target, **constants, **chosen))
+        metrics = workload(target, **constants, **chosen)
+        if not isinstance(metrics, Mapping):
+            raise ExperimentError(f"a workload returns its metrics, such as {{'p50_ms': 1.5}}, not {metrics!r}")
         lines.append({**chosen, "repeat": repeat, "seconds": time.monotonic() - begun, **metrics})
     frame = pd.DataFrame(lines).sort_values([*axes, "repeat"], ignore_index=True)
     metrics_seen = [name for name in frame.columns if name not in {*axes, "repeat", "seconds"}]

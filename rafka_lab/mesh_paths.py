@@ -19,10 +19,12 @@ from rafka_lab.mesh_relay import LOOPBACK
 from rafka_lab.node import Node, State, process_environment
 from rafka_lab.plan import GATEWAY, Plan
 
-# A link is made anew within some round trips; the mesh gives a dial 2 s, and then tries again.
+# A link is made anew within some round trips; the mesh gives a dial 2 s, and then tries again. Slower ways than this
+# are not waited for.
 _SWITCH_SECONDS = 5.0
+_SLOWEST_MS = 1000.0
 _POLL_SECONDS = 0.01
-# How long the relay may take to answer a line, on a machine that is busy.
+# How long the relay may take to end, on a machine that is busy.
 _STOP_SECONDS = 2.0
 
 
@@ -53,10 +55,15 @@ class MeshPaths:
         if sys.platform != "linux":
             raise LabError(f"this needs Linux's socket filters, which {sys.platform} does not have")
         with self._lock:
-            names = list(brokers)
+            names, before = list(brokers), dict(self._conditions)
             for name in names:
                 self._conditions[name] = replace(self._conditions.get(name, DIRECT), **changed)
-            self._apply(names)
+            try:
+                self._apply(names)
+            except LabError:  # a fault that could not be made leaves nothing behind
+                self._conditions = before
+                self._apply(names)
+                raise
 
     def refresh(self) -> None:
         """A broker has come back, maybe on other ports."""
@@ -105,8 +112,10 @@ class MeshPaths:
             time.sleep(_POLL_SECONDS)
 
     def _can_answer(self, name: str) -> bool:
+        """Not where packets are lost by chance, or take so long that the mesh may never come up."""
         running = all(self._nodes[node].state is State.RUNNING for node in (GATEWAY, name))
-        return running and self._conditions[name].loss == 0
+        conditions = self._conditions[name]
+        return running and conditions.loss == 0 and conditions.latency_ms < _SLOWEST_MS
 
     def _ask_relay(self) -> dict[str, Any]:
         """Tells the relay its table; gives its ports and counts."""
@@ -130,7 +139,7 @@ class MeshPaths:
         except BrokenPipeError:
             line = b""
         if not line:
-            raise LabError("the mesh's relay has ended by itself: stop() the lab and start() it again")
+            raise LabError("the mesh's relay has ended by itself: end() the faults of the mesh, then make them again")
         answer: dict[str, Any] = json.loads(line)
         return answer
 
@@ -141,6 +150,7 @@ class MeshPaths:
         assert relay.stdin is not None
         assert relay.stdout is not None
         with contextlib.suppress(BrokenPipeError):
+            relay.stdin.write(b"{}\n")  # no relay is needed any more
             relay.stdin.close()
         try:
             relay.wait(_STOP_SECONDS)

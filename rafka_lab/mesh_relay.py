@@ -2,7 +2,8 @@
 
 It delays and drops the real packets, so that QUIC meets real latency and real loss. It cannot read them: nodes prove
 to each other who they are. Each line of stdin is the whole table of relays, as JSON; each is answered by a line with
-their ports and what they have passed on. It ends with its stdin.
+their ports and what they have passed on. It ends with its stdin; with relays in its table a little later, so that nodes
+whose lab was killed can still take leave of each other.
 """
 
 import asyncio
@@ -23,6 +24,8 @@ _LARGEST_PACKET = 65_535
 _BURST = 64
 # A router drops what its queue cannot hold; QUIC then sends less.
 _QUEUE_PACKETS = 20_000
+# Nodes close their links within a moment; five seconds after their lab all must be gone.
+_LEAVE_SECONDS = 1.5
 
 
 class Wire:
@@ -136,7 +139,7 @@ async def main() -> None:
         data = os.read(sys.stdin.fileno(), 65_536)
         if not data:
             loop.remove_reader(sys.stdin.fileno())
-            ended.set()
+            loop.call_later(_LEAVE_SECONDS if relays else 0, ended.set)
             return
         begun.extend(data)
         while b"\n" in begun:

@@ -77,8 +77,11 @@ class Traces:
         while True:
             found = self._search(operation, {}, None, None, _LAST_LOOKED_AT)
             for trace in found:
-                if errors or not trace.errors:
-                    return self.get(trace.trace_id, wait)
+                if not errors and trace.errors:
+                    continue
+                whole = self.get(trace.trace_id, wait)
+                if errors or not whole.errors:  # the span with the error may have come last
+                    return whole
             if time.monotonic() > deadline:
                 raise NoTracesError(f"{self.url} has no {kind} trace yet: produce or fetch something first")
             time.sleep(_POLL_SECONDS)

@@ -29,7 +29,8 @@ class TraceViewer(StaticWidget):
         super().__init__(traces=[_document(trace) for trace in traces], **options)
 
     def static_html(self) -> str:
-        page = static_html(self.traces, title="Traces", theme=self.theme)
+        # Exported pages are light, and a page in a frame cannot see that.
+        page = static_html(self.traces, title="Traces", theme="light" if self.theme == "auto" else self.theme)
         return (
             f'<iframe title="trace viewer" srcdoc="{html.escape(page)}" sandbox="allow-scripts allow-downloads" '
             f'style="width:100%;height:{_HEIGHT}px;border:0;border-radius:10px"></iframe>'

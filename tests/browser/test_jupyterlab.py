@@ -31,7 +31,8 @@ class Jupyter:
         shutil.copytree(ROOT / "notebooks", self.notebooks)
         self._token = secrets.token_hex(8)
         self._log = folder / "jupyter.log"
-        settings = {name: str(folder / name.lower()) for name in ("JUPYTER_CONFIG_DIR", "JUPYTER_DATA_DIR")}
+        folders = ("JUPYTER_CONFIG_DIR", "JUPYTER_DATA_DIR", "XDG_RUNTIME_DIR")  # labs of other tests stay out of it
+        settings = {name: str(folder / name.lower()) for name in folders}
         flags = [
             "--no-browser",
             "--port=0",
@@ -64,8 +65,35 @@ class Jupyter:
             time.sleep(0.1)
         raise AssertionError(f"JupyterLab does not answer:\n{self._log.read_text()[-3000:]}")
 
-    def address(self, notebook: str) -> str:
-        return f"{self.url}/lab/tree/{notebook}?token={self._token}&reset"
+    def address(self, notebook: str = "") -> str:
+        """A notebook's, or the launcher's."""
+        return f"{self.url}/lab{notebook and f'/tree/{notebook}'}?token={self._token}&reset"
+
+    def add(self, name: str, source: str) -> str:
+        """A notebook with one cell, for the kernel that is there: JupyterLab would ask for one otherwise."""
+        cell = {
+            "cell_type": "code",
+            "id": "c00",
+            "metadata": {},
+            "execution_count": None,
+            "outputs": [],
+            "source": source,
+        }
+        kernel = {"kernelspec": {"name": "python3", "display_name": "Python 3 (ipykernel)"}}
+        notebook = {"cells": [cell], "metadata": kernel, "nbformat": 4, "nbformat_minor": 5}
+        (self.notebooks / name).write_text(json.dumps(notebook))
+        return name
+
+    def end_kernels(self) -> None:
+        for kernel in json.loads(self._ask("GET", "api/kernels")):
+            self._ask("DELETE", f"api/kernels/{kernel['id']}")
+
+    def _ask(self, method: str, path: str) -> bytes:
+        request = urllib.request.Request(f"{self.url}/{path}", method=method)
+        request.add_header("Authorization", f"token {self._token}")
+        with urllib.request.urlopen(request, timeout=30) as answer:
+            body: bytes = answer.read()
+        return body
 
     def stop(self) -> None:
         """Kernels end with their server, and nodes with their kernels."""
@@ -122,6 +150,13 @@ def bring(page: Page, selector: str) -> Any:
     raise AssertionError(f"there is no {selector}")
 
 
+def choose_theme(page: Page, name: str) -> None:
+    page.get_by_role("menuitem", name="Settings", exact=True).click()
+    page.locator(".lm-Menu-itemLabel", has_text=re.compile("^Theme$")).click()
+    page.locator(".lm-Menu-itemLabel", has_text=re.compile(f"^JupyterLab {name}$")).click()
+    page.wait_for_function("light => document.body.dataset.jpThemeLight === light", arg=str(name == "Light").lower())
+
+
 @pytest.mark.timeout(300)
 def test_a_new_user_runs_the_first_notebook_and_looks_around(
     page: Page, jupyter: Jupyter, keep: Callable[[Any, str], None]
@@ -144,9 +179,7 @@ def test_a_new_user_runs_the_first_notebook_and_looks_around(
     expect(wal.locator(".rl-detail")).to_contain_text("hello partition 0: offsets 0 to 1,001")
     keep(page, "wal")
 
-    page.get_by_role("menuitem", name="Settings", exact=True).click()
-    page.locator(".lm-Menu-itemLabel", has_text=re.compile("^Theme$")).click()
-    page.locator(".lm-Menu-itemLabel", has_text=re.compile("^JupyterLab Dark$")).click()
+    choose_theme(page, "Dark")
     expect(wal).to_have_attribute("data-theme", "dark")
     expect(page.locator("#jupyterlab-splash")).to_have_count(0)
     keep(page, "wal-dark")
@@ -169,3 +202,37 @@ def test_charts_are_drawn_without_a_network(page: Page, jupyter: Jupyter, keep: 
     chart = bring(page, ".vega-embed :is(canvas, svg)")
     assert chart.bounding_box()["width"] > 300
     keep(page, "waterfall")
+
+
+@pytest.mark.timeout(300)
+def test_the_launchers_tile_shows_the_traces_of_a_lab_in_any_kernel(
+    new_page: Callable[..., Any], jupyter: Jupyter, keep: Callable[[Any, str], None]
+) -> None:
+    jupyter.end_kernels()  # of other tests, which may have left their labs running
+    launcher, notebook = (new_page(viewport={"width": 1440, "height": 900}) for _ in range(2))
+    launcher.set_default_timeout(60_000)
+    launcher.goto(jupyter.address())
+    tile = launcher.locator(".jp-LauncherCard", has_text="Traces")
+    expect(tile.locator("img")).to_be_visible()
+    keep(launcher, "launcher")
+    tile.click()
+    shown = launcher.frame_locator("iframe[src*=rafka-traces]")
+    expect(shown.get_by_role("heading")).to_have_text("No lab is running")
+    keep(launcher, "no-lab")
+
+    source = "from rafka_lab import Lab\n\nlab = Lab().start()\nlab.produce('tile', 'x')\nlab.jaeger()"
+    run_all(notebook, jupyter, jupyter.add("tile.ipynb", source))
+    viewer = shown.frame_locator("iframe[title=Traces]")
+    expect(viewer.get_by_text("produce tile").first).to_be_visible(timeout=30_000)
+    framed = notebook.frame_locator("iframe[title='Trace viewer']").locator(".rtv")
+    expect(framed).to_have_attribute("data-theme", "light")
+    for page in (launcher, notebook):
+        choose_theme(page, "Dark")
+    expect(framed).to_have_attribute("data-theme", "dark")
+    expect(viewer.locator(".rtv")).to_have_attribute("data-theme", "dark")
+    keep(launcher, "traces")
+    keep(notebook, "framed")
+
+    choose_theme(launcher, "Light")  # it is kept for the next test
+    jupyter.end_kernels()
+    expect(shown.get_by_role("heading")).to_have_text("No lab is running", timeout=30_000)

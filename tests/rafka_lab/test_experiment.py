@@ -87,6 +87,8 @@ def test_what_cannot_be_compared_is_said() -> None:
         run(lambda _: {}, None, {}, repeats=0, seed=0, progress=False)
     with pytest.raises(ExperimentError, match="a has no values"):
         run(lambda _, a: {}, None, {"a": []}, repeats=1, seed=0, progress=False)
+    with pytest.raises(ExperimentError, match="a workload returns its metrics"):
+        run(lambda _: 5, None, {}, repeats=1, seed=0, progress=False)  # type: ignore[arg-type, return-value]
 
 
 def test_a_lab_is_measured_and_drawn(shared_lab: Lab, topic: str) -> None:

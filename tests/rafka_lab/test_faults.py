@@ -1,9 +1,11 @@
 """Faults are real: what a killed, damaged or full broker does is seen from outside."""
 
 import statistics
+import subprocess
 import sys
 import time
 from collections.abc import Iterator
+from pathlib import Path
 
 import psutil
 import pytest
@@ -157,6 +159,20 @@ def test_a_mesh_fault_ends_with_its_lab() -> None:
     with lab:  # and the next start knows nothing of it
         lab.produce("t", "x")
         assert relays() == []
+
+
+@needs_linux
+def test_a_killed_labs_relay_ends_like_its_nodes() -> None:
+    code = "import time; from rafka_lab import Lab; lab = Lab().start(); lab.faults.mesh_latency(20); print(flush=True)"
+    command = [sys.executable, "-c", f"{code}; time.sleep(60)"]
+    with subprocess.Popen(command, cwd=Path(__file__).parents[2], stdout=subprocess.PIPE) as owner:
+        assert owner.stdout is not None
+        owner.stdout.readline()
+        processes = psutil.Process(owner.pid).children()
+        assert any("rafka_lab.mesh_relay" in process.cmdline() for process in processes)
+        owner.kill()
+    _, alive = psutil.wait_procs(processes, timeout=20)
+    assert alive == []
 
 
 def test_what_cannot_be_done_is_said(lab: Lab) -> None:

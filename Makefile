@@ -5,7 +5,7 @@ BIN    := $(VENV)/bin
 READY  := $(VENV)/.ready
 PYTEST := $(BIN)/python -m pytest
 
-.PHONY: help lab test check format bench soak lock clean java-hint
+.PHONY: help lab test check format bench profile soak lock clean java-hint
 .DEFAULT_GOAL := help
 
 help:  ## list the commands
@@ -36,8 +36,11 @@ format: $(READY)  ## rewrite the sources in the project's format
 	$(BIN)/ruff format .
 	$(BIN)/ruff check --fix .
 
-bench: $(READY)  ## the benchmarks, as ratios within one run
-	$(BIN)/python -m bench $(ARGS)
+bench: $(READY)  ## the benchmarks in their quick form, beside Apache Kafka where Java and Maven are there
+	$(BIN)/rafka-lab bench --quick --peer auto $(ARGS)
+
+profile: $(READY)  ## flame graphs of gateway and broker under each workload, in profiles/
+	$(BIN)/rafka-lab profile --out profiles $(ARGS)
 
 soak: $(READY)  ## the long randomised runs
 	HYPOTHESIS_PROFILE=soak $(PYTEST) -m soak --timeout 7200 $(ARGS)

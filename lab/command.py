@@ -6,8 +6,10 @@ import sys
 
 # A subcommand is a module with `add_arguments(parser)` and `run(arguments) -> exit code`.
 SUBCOMMANDS = {
+    "bench": ("lab.bench_command", "measure, beside Apache Kafka"),
     "doctor": ("lab.doctor_command", "what is there, what is missing, and how to get it"),
     "pipeline": ("lab.pipeline_command", "logs to tables and a report, on Spark"),
+    "profile": ("lab.profile_command", "flame graphs of gateway and broker"),
     "regress": ("lab.regress_command", "run notebooks as tests"),
     "up": ("lab.up_command", "run a cluster in the foreground"),
     "wal": ("lab.wal_command", "look into a log, verify it, repair it"),

@@ -70,6 +70,8 @@ class _Reading:
         error = message.error()
         place = (str(message.topic()), int(message.partition() or 0))
         if error is not None:
+            if error.code() == KafkaError._UNSUPPORTED_FEATURE and self._asked.group:
+                raise KcatError(f"this broker has no consumer groups ({error.str()}): -C -t TOPIC reads without one")
             if error.code() != KafkaError._PARTITION_EOF:
                 raise KcatError(error.str())
             if self._asked.exit_at_end:

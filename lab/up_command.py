@@ -18,6 +18,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--port", type=int, default=DEFAULT_PORT, help="for Kafka clients (9092); 0 for a free one")
     parser.add_argument("--data", metavar="DIR", help="keeps the data; a temporary folder if not given")
     parser.add_argument("--trace-ratio", type=float, default=1.0, help="the share of requests that are traced; 0: off")
+    parser.add_argument("--no-shared-bodies", action="store_true", help="record batches cross the mesh as well")
     parser.add_argument("--json", action="store_true", help="say what runs as one line of JSON")
 
 
@@ -39,7 +40,14 @@ def run(arguments: argparse.Namespace) -> int:
 
 
 def _run(arguments: argparse.Namespace, ends: "queue.SimpleQueue[Node | None]") -> int:
-    lab = Lab(arguments.brokers, arguments.data, arguments.port, trace_ratio=arguments.trace_ratio, on_crash=ends.put)
+    lab = Lab(
+        arguments.brokers,
+        arguments.data,
+        arguments.port,
+        trace_ratio=arguments.trace_ratio,
+        shared_bodies=not arguments.no_shared_bodies,
+        on_crash=ends.put,
+    )
     with lab:
         _say(lab, as_json=arguments.json)
         crashed = ends.get()

@@ -1,7 +1,8 @@
 """What every node program does around its work: flags or a settings file, logging, the ready line, signals, the end.
 
 A program ends on SIGTERM, SIGINT, or when its control pipe (stdin, with `--control-pipe`) ends, which happens when the
-process that started it is gone in any way. What keeps it from starting is one sentence on stderr and exit code 2.
+process that started it is gone in any way. A line in the pipe is an order. What keeps a program from starting is one
+sentence on stderr and exit code 2.
 """
 
 import argparse
@@ -42,17 +43,24 @@ class ProgramError(Exception):
 
 
 class Stop:
-    """The wish to end, from wherever it comes."""
+    """The wish to end, from wherever it comes. `on_order` gets the control pipe's lines, which are JSON objects."""
 
     def __init__(self, *, control_pipe: bool) -> None:
         self._event = stop_event()
+        self.on_order: Callable[[dict[str, Any]], None] | None = None
         if control_pipe:
             loop = asyncio.get_running_loop()
-            watcher = threading.Thread(target=_watch_pipe, args=(loop, self._event), daemon=True)
+            watcher = threading.Thread(target=_watch_pipe, args=(loop, self._event, self._take), daemon=True)
             watcher.start()
 
     async def wait(self) -> None:
         await self._event.wait()
+
+    def _take(self, line: bytes) -> None:
+        if self.on_order is None:
+            log.error("the control pipe brought an order, but this program takes none: %r", line)
+        else:
+            self.on_order(json.loads(line))
 
 
 def parser(program: str, description: str) -> argparse.ArgumentParser:
@@ -191,11 +199,14 @@ def _give_up(program: str, sentence: str) -> NoReturn:
     sys.exit(EXIT_CANNOT_START)
 
 
-def _watch_pipe(loop: asyncio.AbstractEventLoop, event: asyncio.Event) -> None:
+def _watch_pipe(loop: asyncio.AbstractEventLoop, event: asyncio.Event, take: Callable[[bytes], None]) -> None:
     """In a thread, so that it works with any kind of stdin and even if the loop is stuck."""
     stdin = sys.stdin.fileno()
-    while os.read(stdin, 4096):
-        pass
+    begun = b""
+    while data := os.read(stdin, 4096):
+        *lines, begun = (begun + data).split(b"\n")
+        for line in lines:
+            loop.call_soon_threadsafe(take, line)
     log.info("the control pipe ended")
     loop.call_soon_threadsafe(event.set)
     time.sleep(STUCK_SECONDS)

@@ -1,7 +1,8 @@
 """`lab.faults`: what goes wrong with real machines, done to a lab's nodes; each fault is kept for the timeline.
 
 A full disk is a limit on the size of the files that the broker's process may write (RLIMIT_FSIZE, set from outside
-with prlimit): the kernel then refuses to write further, as a disk without room does.
+with prlimit): the kernel then refuses to write further, as a disk without room does. A slow or lossy mesh is a relay
+that the real packets go through (`mesh_paths`).
 """
 
 import os
@@ -10,9 +11,11 @@ import sys
 import time
 from collections.abc import Callable, Mapping
 from pathlib import Path
+from types import TracebackType
 from typing import TYPE_CHECKING
 
 from rafka_lab.errors import LabError
+from rafka_lab.mesh_paths import MeshPaths
 from rafka_lab.node import Node, State
 
 if TYPE_CHECKING:
@@ -26,13 +29,15 @@ _FILE_HEADER = 64
 class Faults:
     """Faults of the nodes of one lab. A node is named, such as `gateway` or `broker-0`."""
 
-    def __init__(self, nodes: Mapping[str, Node], log_folder: Callable[[str], Path]) -> None:
+    def __init__(self, nodes: Mapping[str, Node], log_folder: Callable[[str], Path], mesh_paths: MeshPaths) -> None:
         self._nodes = nodes
         self._log_folder = log_folder
+        self._mesh_paths = mesh_paths
         self._events: list[tuple[float, str, str, str]] = []
 
     def __repr__(self) -> str:
-        return "<Faults: kill, pause, resume, stop, restart, full_disk, free_disk, torn_tail, flip_bit; timeline()>"
+        made = "kill, pause, resume, stop, restart, mesh_latency, mesh_loss, full_disk, free_disk, torn_tail, flip_bit"
+        return f"<Faults: {made}; timeline()>"
 
     def kill(self, node: str = DEFAULT_NODE) -> Node:
         """kill -9."""
@@ -56,6 +61,29 @@ class Faults:
         found.stop().start()
         self._note(node, "restart", f"served again after {time.monotonic() - begun:.2f} s")
         return found
+
+    def mesh_latency(self, ms: float, jitter_ms: float = 0, node: str | None = None) -> "MeshFault":
+        """Delays each packet between the gateway and the brokers (or one, `node`) by `ms`, in both directions.
+
+        `with lab.faults.mesh_latency(50): ...`, or `end()` of what it returns. Above some 400 ms the mesh's own
+        deadlines (2 s) take the broker for dead. What large bodies meet is seen with `Lab(shared_bodies=False)`: they
+        lie in shared memory otherwise, and only the calls go over the mesh.
+        """
+        if not 0 <= jitter_ms <= ms:
+            raise LabError(f"give a latency of 0 ms or more and a jitter of at most that, not {ms} and {jitter_ms}")
+        spread = f", give or take {jitter_ms:g} ms" if jitter_ms else ""
+        fault = MeshFault(self, "mesh latency", self._brokers(node), {"latency_ms": 0, "jitter_ms": 0})
+        return fault.begin({"latency_ms": ms, "jitter_ms": jitter_ms}, f"{ms:g} ms each way{spread}")
+
+    def mesh_loss(self, share: float, node: str | None = None) -> "MeshFault":
+        """Drops that share of the packets between the gateway and the brokers (or one, `node`), by chance.
+
+        `with lab.faults.mesh_loss(0.05): ...`, or `end()` of what it returns. A share of 1 is a cut.
+        """
+        if not 0 <= share <= 1:
+            raise LabError(f"the share of lost packets is from 0 to 1, not {share}: 0.05 is 5 %")
+        fault = MeshFault(self, "mesh loss", self._brokers(node), {"loss": 0})
+        return fault.begin({"loss": share}, f"{share:.4g} of all packets")
 
     def full_disk(self, node: str = DEFAULT_NODE, room: int = 0) -> None:
         """From now on the node's log files cannot grow by more than `room` bytes; `free_disk` ends it."""
@@ -112,6 +140,21 @@ class Faults:
     def _note(self, node: str, fault: str, detail: str) -> None:
         self._events.append((time.time(), node, fault, detail))
 
+    def _change_mesh(self, brokers: list[str], changed: Mapping[str, float], fault: str, detail: str) -> None:
+        begun = time.time()
+        self._mesh_paths.change(brokers, **changed)
+        self._events += [(begun, broker, fault, detail) for broker in brokers]
+
+    def _brokers(self, name: str | None) -> list[str]:
+        """The one, or all."""
+        if name is None:
+            return [node.name for node in self._nodes.values() if node.role == "broker"] or [
+                self._node(DEFAULT_NODE).name
+            ]
+        if self._node(name).role != "broker":
+            raise LabError(f"{name} is no broker: name one, or none for all of them")
+        return [name]
+
     def _node(self, name: str) -> Node:
         found = self._nodes.get(name)
         if found is None:
@@ -141,3 +184,36 @@ class Faults:
         assert node.pid is not None
         _, hard = resource.prlimit(node.pid, resource.RLIMIT_FSIZE)
         resource.prlimit(node.pid, resource.RLIMIT_FSIZE, (size, hard))
+
+
+class MeshFault:
+    """A slow or lossy mesh, from its making until `end()` or the end of its `with` block. The lab's end ends it too."""
+
+    def __init__(self, faults: Faults, name: str, brokers: list[str], without: Mapping[str, float]) -> None:
+        self._faults = faults
+        self._name = name
+        self._brokers = brokers
+        self._without = without
+        self._on = False
+
+    def __repr__(self) -> str:
+        return f"<{self._name} of {', '.join(self._brokers)}: {'on; end() ends it' if self._on else 'over'}>"
+
+    def __enter__(self) -> "MeshFault":
+        return self
+
+    def __exit__(
+        self, _kind: type[BaseException] | None, _error: BaseException | None, _where: TracebackType | None
+    ) -> None:
+        self.end()
+
+    def begin(self, changed: Mapping[str, float], detail: str) -> "MeshFault":
+        self._faults._change_mesh(self._brokers, changed, self._name, detail)
+        self._on = True
+        return self
+
+    def end(self) -> None:
+        """The mesh is as before; a second time does nothing."""
+        if self._on:
+            self._on = False
+            self._faults._change_mesh(self._brokers, self._without, f"{self._name} ends", "")

@@ -1,6 +1,7 @@
 """`Lab`: a cluster of one gateway and some brokers, as subprocesses that live as long as this process wants them to."""
 
 import functools
+import os
 import sys
 import threading
 import weakref
@@ -10,8 +11,11 @@ from types import MappingProxyType, TracebackType
 
 from rafka_lab.errors import LabError
 from rafka_lab.folder import DataFolder, wait_port_free, wait_unlocked
+from rafka_lab.frames import traces_page
+from rafka_lab.mesh_paths import MeshPaths
 from rafka_lab.node import Node, State, crash_report
 from rafka_lab.plan import AUTO, COLLECTOR, GATEWAY, JAEGER, Plan
+from rafka_lab.registry import Entry
 from rafka_lab.tools import LabTools
 
 MAX_BROKERS = 64  # each is a process; a laptop has had enough long before
@@ -31,6 +35,8 @@ class Lab(LabTools):
     `trace_ratio` is the share of requests that leave a trace; with 0 there is no collector.
     `jaeger="auto"` keeps traces in a real Jaeger instead: the one that JAEGER_URL names, or a program on PATH that is
     started as one more node; where there is neither, in the collector as always. A URL is a Jaeger that runs already.
+    Between nodes of one machine record batches lie in shared memory, and only the rest of each op crosses the mesh;
+    `shared_bodies=False` sends all of it over QUIC, as between machines.
     """
 
     def __init__(
@@ -42,6 +48,7 @@ class Lab(LabTools):
         advertise: str | None = None,
         trace_ratio: float = 1.0,
         jaeger: str | None = None,
+        shared_bodies: bool = True,
         default_partitions: int = 1,
         segment_bytes: int | None = None,
         retention_interval: float | None = None,
@@ -64,10 +71,11 @@ class Lab(LabTools):
             "--retention-interval": retention_interval,
         }
         given = {flag: str(value) for flag, value in options.items() if value is not None}
-        self._plan = Plan(self._folder, brokers, port, advertise, given, trace_ratio, jaeger)
+        self._plan = Plan(self._folder, brokers, port, advertise, given, trace_ratio, jaeger, shared_bodies)
         self._environment = dict(environment or {})
         self._report_crash = on_crash or _show_crash
         self._nodes: dict[str, Node] = {}
+        self._mesh_paths = MeshPaths(self._nodes, self._plan)
         self.crashes: list[str] = []
         self._finalizer: weakref.finalize | None = None  # type: ignore[type-arg]
 
@@ -125,9 +133,10 @@ class Lab(LabTools):
                 self._prepare()
                 self._launch()
             except BaseException:
-                _end(self._nodes, self._folder)
+                _end(self._nodes, self._mesh_paths, self._folder)
                 raise
-            self._finalizer = weakref.finalize(self, _end, self._nodes, self._folder)
+            entry = Entry(self._about())
+            self._finalizer = weakref.finalize(self, _end, self._nodes, self._mesh_paths, self._folder, entry)
             _running.add(self)
         return self
 
@@ -145,6 +154,21 @@ class Lab(LabTools):
             "data": str(self.data),
             "traces": self.traces_url or None,
             "nodes": [node.describe() for node in self._nodes.values() if node.role != COLLECTOR],
+        }
+
+    @property
+    def has_real_jaeger(self) -> bool:
+        """Whether `traces_url` is a Jaeger, with its own page, and not the lab's collector."""
+        return bool(self._plan.traces_url) and self._plan.trace_store != COLLECTOR
+
+    def _about(self) -> dict[str, object]:
+        """For the registry. Jupyter tells a kernel which notebook it runs for."""
+        return {
+            "bootstrap": self._plan.listen,
+            "traces": self._plan.traces_url,
+            "page": traces_page(self._plan.traces_url, real=self.has_real_jaeger) if self._plan.traces_url else "",
+            "jaeger": self.has_real_jaeger,
+            "notebook": Path(os.environ.get("JPY_SESSION_NAME", "")).name,
         }
 
     def _replace_predecessor(self) -> None:
@@ -219,7 +243,10 @@ class Lab(LabTools):
     def _on_started(self, node: Node) -> None:
         """A broker that came back on other ports is found only by a gateway that is told so."""
         gateway = self._nodes[GATEWAY]
-        if node.role == "broker" and self._learn_addresses() and gateway.state is State.RUNNING:
+        if node.role != "broker" or not self._learn_addresses():
+            return
+        self._mesh_paths.refresh()
+        if gateway.state is State.RUNNING:
             gateway.stop().start()
 
     def _on_crash(self, node: Node) -> None:
@@ -233,12 +260,15 @@ def _show_crash(node: Node) -> None:
     sys.stderr.flush()
 
 
-def _end(nodes: dict[str, Node], folder: DataFolder) -> None:
+def _end(nodes: dict[str, Node], paths: MeshPaths, folder: DataFolder, entry: Entry | None = None) -> None:
     """The gateway first, so that requests at work still find their brokers; then all brokers at once; spans last."""
+    if entry is not None:
+        entry.close()
     for role in ("gateway", "broker", "collector"):
         alive = [node for node in nodes.values() if node.role == role and node.is_alive]
         for node in alive:
             node.ask_to_stop()
         for node in alive:
             node.close()
+    paths.close()
     folder.close()

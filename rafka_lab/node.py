@@ -153,7 +153,7 @@ class Node:
                 stdin=subprocess.PIPE,  # its end, which comes with ours, ends the node
                 stdout=subprocess.PIPE,
                 stderr=log,
-                env=self._process_environment(),
+                env=process_environment(self._environment),
                 process_group=0,  # an interrupt of the notebook is not meant for the node
             )
         with self._changed:
@@ -179,6 +179,13 @@ class Node:
         if state not in (State.RUNNING, State.PAUSED):
             raise NodeStartError(self._why(), node=self.name, log=self._new_lines())
 
+    def tell(self, order: Mapping[str, object]) -> None:
+        """Hands an order to the process by its control pipe; one that does not run gets none."""
+        process = self._process
+        if self.is_alive and process is not None and process.stdin is not None:
+            with contextlib.suppress(BrokenPipeError, ValueError):  # it has just ended; `state` will say so
+                os.write(process.stdin.fileno(), json.dumps(order).encode() + b"\n")
+
     def ask_to_stop(self) -> None:
         """SIGTERM, without waiting."""
         paused = self.state is State.PAUSED
@@ -191,10 +198,6 @@ class Node:
         if not self._wait_end(timeout):
             self._signal(signal.SIGKILL, State.KILLED)
             self._wait_end(timeout)
-
-    def _process_environment(self) -> dict[str, str]:
-        paths = [str(_SOURCES), os.environ.get("PYTHONPATH", "")]
-        return os.environ | self._environment | {"PYTHONPATH": os.pathsep.join(filter(None, paths))}
 
     def _signal(self, number: signal.Signals, state: State) -> None:
         with self._changed:
@@ -261,6 +264,12 @@ class Node:
         last = lines[-1] if lines else f"it ended with code {self.exit_code} and said nothing"
         _, separator, sentence = last.partition(f"{self._module}: ")
         return f"{self.name} did not start: {sentence if separator else last}"
+
+
+def process_environment(more: Mapping[str, str] | None = None) -> dict[str, str]:
+    """For a process that runs one of our modules: it finds them wherever it is started."""
+    paths = [str(_SOURCES), os.environ.get("PYTHONPATH", "")]
+    return os.environ | (more or {}) | {"PYTHONPATH": os.pathsep.join(filter(None, paths))}
 
 
 def crash_report(node: Node) -> str:

@@ -28,13 +28,17 @@ class Plan:
         broker_options: Mapping[str, str],
         trace_ratio: float,
         jaeger: str | None,
+        shared_bodies: bool,
     ) -> None:
         self._folder = folder
         self._port = port
         self._advertise = advertise
+        self._shared_bodies = shared_bodies
         self._broker_options = [word for option in broker_options.items() for word in option]
         self.brokers = [f"broker-{index}" for index in range(brokers)]
         self.addresses: dict[str, list[str]] = {}
+        # While a way is slow or lossy: where the gateway finds the relay to a broker, and the port the broker hears.
+        self.detours: dict[str, tuple[str, int]] = {}
         self.listen = ""  # where the gateway listens, once it does
         self.traces_url = ""  # where traces are looked at; empty without tracing
         self.trace_store = ""  # the node that keeps them: `collector`, `jaeger`, or none of ours
@@ -75,6 +79,10 @@ class Plan:
         except ConfigurationError as error:
             raise LabError(str(error)) from None
 
+    def dialed(self, name: str) -> list[str]:
+        """Where the gateway finds the broker."""
+        return [self.detours[name][0]] if name in self.detours else self.addresses[name]
+
     def broker_flags(self, index: int) -> list[str]:
         name = self.brokers[index]
         flags = ["--name", name, "--data", str(self._folder.node(name)), "--allow", self._identity(GATEWAY)]
@@ -85,6 +93,7 @@ class Plan:
             "--brokers",
             str(len(self.brokers)),
             *self._broker_options,
+            *(["--hear-only", str(self.detours[name][1])] if name in self.detours else []),
             *self._traces(),
         ]
 
@@ -93,8 +102,10 @@ class Plan:
         flags += ["--listen", self.listen or f"127.0.0.1:{self._port}"]
         if self._advertise is not None:
             flags += ["--advertise", self._advertise]
+        if not self._shared_bodies:
+            flags.append("--no-shared-bodies")
         for index, name in enumerate(self.brokers):
-            flags += ["--broker", f"{index}={self._identity(name)}@{','.join(self.addresses[name])}"]
+            flags += ["--broker", f"{index}={self._identity(name)}@{','.join(self.dialed(name))}"]
         return flags + self._traces()
 
     def collector_flags(self) -> list[str]:

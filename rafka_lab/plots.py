@@ -1,4 +1,4 @@
-"""Charts of a lab's figures, with altair: per-hop latency, waterfall, throughput, timeline of faults, experiments."""
+"""Charts of a lab's figures, with altair: per-hop latency, waterfall, throughput, faults, experiments, benchmarks."""
 
 from typing import TYPE_CHECKING, Any, TypeAlias
 
@@ -107,6 +107,29 @@ def experiment(results: "Results", metric: str, x: str, color: str | None = None
     if (chosen["runs"] > 1).all():
         layers.append(alt.Chart(chosen).mark_rule().encode(x=axis, y="low:Q", y2="high:Q", **hue, **shift))
     return alt.layer(*layers).properties(width=WIDTH, height=_HEIGHT, title=f"{metric} by {x}")
+
+
+def benchmark(figures: "pd.DataFrame", suite: str, metric: str) -> "Chart":
+    """A metric of a suite's workloads, side by side: medians, and from the lowest round to the highest.
+
+    `figures` is what `rafka_lab.bench.run.frame` gives.
+    """
+    import altair as alt
+
+    chosen = figures[(figures["suite"] == suite) & (figures["metric"] == metric)]
+    if chosen.empty:
+        known = figures.loc[figures["suite"] == suite, "metric"].unique()
+        raise LabError(f"{suite!r} has no metric {metric!r}: {', '.join(known) or 'the suite was not run'}")
+    data = _plain(chosen, ["workload", "side", "median", "low", "high", "runs"])
+    unit = chosen["unit"].iloc[0]
+    y = alt.Y("workload:N", sort=chosen["workload"].drop_duplicates().tolist(), title=None)
+    base = alt.Chart(data, title=f"{suite}: {metric}").encode(y=y, yOffset="side:N")
+    bars = base.mark_bar(opacity=0.75).encode(
+        x=alt.X("median:Q", title=unit), color="side:N", tooltip=["workload", "side", "median", "low", "high", "runs"]
+    )
+    spread = base.mark_rule(strokeWidth=2).encode(x="low:Q", x2="high:Q")
+    rows = chosen["workload"].nunique() * chosen["side"].nunique()
+    return alt.layer(bars, spread).properties(width=WIDTH, height=_ROW_HEIGHT * max(2, rows))
 
 
 def _fault_marks(faults: "pd.DataFrame") -> "list[Chart]":

@@ -22,6 +22,7 @@ if TYPE_CHECKING:
     from rafka_lab.experiment import Results
     from rafka_lab.faults import Faults
     from rafka_lab.frames import Frame
+    from rafka_lab.mesh_paths import MeshPaths
     from rafka_lab.rates import Rates
     from rafka_lab.traces_view import Traces
     from rafka_lab.wal_frames import WalFrames
@@ -58,6 +59,11 @@ class LabTools(ABC):
         return None
 
     @property
+    def has_real_jaeger(self) -> bool:
+        """Whether `traces_url` is a Jaeger with a page of its own."""
+        return False
+
+    @property
     def kafka(self) -> "Kafka":
         """The client that the calls below use."""
         from rafka_lab.client import Kafka
@@ -67,6 +73,7 @@ class LabTools(ABC):
         return self._kafka
 
     _kafka: "Kafka | None" = None
+    _mesh_paths: "MeshPaths"
 
     def produce(
         self, topic: str, rows: "Iterable[object] | pd.DataFrame | str | bytes", **options: Any
@@ -122,10 +129,10 @@ class LabTools(ABC):
 
     @cached_property
     def faults(self) -> "Faults":
-        """Kill, pause, damage and fill up."""
+        """Kill, pause, slow down, lose packets, damage and fill up."""
         from rafka_lab.faults import Faults
 
-        return Faults(self.nodes, _weakly(self._log_folder))
+        return Faults(self.nodes, _weakly(self._log_folder), self._mesh_paths)
 
     @cached_property
     def rates(self) -> "Rates":
@@ -135,10 +142,11 @@ class LabTools(ABC):
         return Rates(self.nodes, _weakly(self._log_folder))
 
     def jaeger(self) -> "Frame":
-        """The trace viewer, or the real Jaeger's own page where `JAEGER_URL` names one, inside the notebook."""
+        """The trace viewer, or the real Jaeger's own page where the lab has one, inside the notebook."""
         from rafka_lab.frames import jaeger_frame
 
-        return jaeger_frame(self.traces)
+        # Without a store of its own, what there is to show is the Jaeger that JAEGER_URL names.
+        return jaeger_frame(self.traces, real=self.has_real_jaeger or not self.traces_url)
 
     def experiment(
         self,

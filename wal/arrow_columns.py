@@ -4,11 +4,12 @@ Planning a query needs no more than this, so nothing here imports the decoder an
 """
 
 from collections.abc import Callable, Mapping
+from functools import cache, partial
 
 import numpy as np
 import pyarrow as pa
 
-from wal.batch import LOG_APPEND_TIME_BIT
+from wal.batch import CODEC_MASK, LOG_APPEND_TIME_BIT
 from wal.compression import Codec
 from wal.index import Rows
 from wal.state import Key
@@ -68,34 +69,38 @@ EXTRA_BATCH_COLUMNS: dict[str, pa.DataType] = {"fault": pa.string()}
 
 DECODED_COLUMNS = frozenset(("key", "value", "timestamp", "headers"))
 ALL_COLUMNS = RECORD_COLUMNS | EXTRA_RECORD_COLUMNS | BATCH_COLUMNS | EXTRA_BATCH_COLUMNS
+_NUMPY_TYPES = {name: kind.to_pandas_dtype() for name, kind in ALL_COLUMNS.items() if pa.types.is_integer(kind)}
 
 # Three bits hold the codec; Kafka uses five of the eight values.
-_CODECS = pa.array([codec.name.lower() for codec in Codec] + ["unknown"] * 3)
+_CODECS = [codec.name.lower() for codec in Codec] + ["unknown"] * 3
 _HEX = np.array([[ord(digit) for digit in f"{byte:02x}"] for byte in range(256)], np.uint8)
 _UUID_DASHES = (8, 13, 18, 23)
 _TRACE_DIGITS = 32
 _UUID_LENGTH = 36
 
 Names = Mapping[bytes, str]  # topic id -> name
+Spread = Callable[[np.ndarray], np.ndarray]  # from one value an entry to one value a row
 
 
+@cache
 def arrow_schema(columns: tuple[str, ...]) -> pa.Schema:
     return pa.schema([pa.field(name, ALL_COLUMNS[name]) for name in columns])
 
 
-def index_column(name: str, rows: Rows, names: Names, segment: int) -> pa.Array:
-    """One value an entry. `names` has every topic of the rows."""
+def index_column(name: str, rows: Rows, names: Names, segment: int, *, by_record: bool = False) -> pa.Array:
+    """One value an entry, or its value for each of its records. `names` has every topic of the rows."""
+    spread: Spread = partial(np.repeat, repeats=rows["record_count"], axis=0) if by_record else lambda values: values
     if name in _BUILDERS:
-        return _BUILDERS[name](rows)
+        return _BUILDERS[name](rows, spread)
     if name == "topic":
         words, codes = topic_codes(rows)
-        return pa.array([names[word] for word in words], pa.string()).take(pa.array(codes))
+        return _words([names[word] for word in words], spread(codes))
     if name == "segment":
-        return pa.array(np.full(len(rows), segment, np.int64))
-    field = "length" if name == "size" else name
+        return pa.array(spread(np.full(len(rows), segment, np.int64)))
+    values = spread(rows["length" if name == "size" else name])
     if ALL_COLUMNS[name] == TIMESTAMP_TYPE:
-        return timestamps(rows[field])
-    return pa.array(rows[field].astype(ALL_COLUMNS[name].to_pandas_dtype()))
+        return timestamps(values)
+    return pa.array(values.astype(_NUMPY_TYPES[name], copy=False))
 
 
 def topic_codes(rows: Rows) -> tuple[list[bytes], np.ndarray]:
@@ -136,34 +141,44 @@ def timestamps(milliseconds: np.ndarray) -> pa.Array:
     return pa.array(microseconds, mask=beyond).view(TIMESTAMP_TYPE)
 
 
-def _codec(rows: Rows) -> pa.Array:
-    return _CODECS.take(pa.array((rows["attributes"] & 0x07).astype(np.int32)))
+def _words(words: list[str], codes: np.ndarray) -> pa.Array:
+    if len(words) == 1:
+        return pa.repeat(pa.scalar(words[0], pa.string()), len(codes))
+    return pa.array(words, pa.string()).take(pa.array(codes))
 
 
-def _timestamp_type(rows: Rows) -> pa.Array:
-    return pa.array(((rows["attributes"] & LOG_APPEND_TIME_BIT) != 0).astype(np.int32))
+def _codec(rows: Rows, spread: Spread) -> pa.Array:
+    used, codes = np.unique(rows["attributes"] & CODEC_MASK, return_inverse=True)
+    return _words([_CODECS[number] for number in used.tolist()], spread(codes))
 
 
-def _trace_id(rows: Rows) -> pa.Array:
+def _timestamp_type(rows: Rows, spread: Spread) -> pa.Array:
+    return pa.array(spread(((rows["attributes"] & LOG_APPEND_TIME_BIT) != 0).astype(np.int32)))
+
+
+def _trace_id(rows: Rows, spread: Spread) -> pa.Array:
     """32 hex digits; null where the request had no trace."""
-    some = rows["trace"].any(axis=1)
-    nulls = len(rows) - int(some.sum())
-    valid = pa.py_buffer(np.packbits(some, bitorder="little")) if nulls else None
-    ends = np.arange(len(rows) + 1, dtype=np.int32) * _TRACE_DIGITS
-    digits = np.ascontiguousarray(_HEX[rows["trace"]])
-    return pa.Array.from_buffers(pa.string(), len(rows), [valid, pa.py_buffer(ends), pa.py_buffer(digits)], nulls)
+    return _texts(spread(_HEX[rows["trace"]].reshape(len(rows), _TRACE_DIGITS)), spread(rows["trace"].any(axis=1)))
 
 
-def _topic_id(rows: Rows) -> pa.Array:
+def _topic_id(rows: Rows, spread: Spread) -> pa.Array:
     raw = np.ascontiguousarray(rows["topic"]).view(np.uint8).reshape(len(rows), 16)
     digits = _HEX[raw].reshape(len(rows), _TRACE_DIGITS)
     text = np.full((len(rows), _UUID_LENGTH), ord("-"), np.uint8)
     text[:, [at for at in range(_UUID_LENGTH) if at not in _UUID_DASHES]] = digits
-    ends = np.arange(len(rows) + 1, dtype=np.int32) * _UUID_LENGTH
-    return pa.Array.from_buffers(pa.string(), len(rows), [None, pa.py_buffer(ends), pa.py_buffer(text)])
+    return _texts(spread(text), np.ones(1, bool))
 
 
-_BUILDERS: dict[str, Callable[[Rows], pa.Array]] = {
+def _texts(letters: np.ndarray, some: np.ndarray) -> pa.Array:
+    """Texts of one length, each a row of `letters`; null where there is not `some`."""
+    count, length = letters.shape
+    nulls = len(some) - int(np.count_nonzero(some))
+    valid = pa.py_buffer(np.packbits(some, bitorder="little")) if nulls else None
+    ends = np.arange(0, (count + 1) * length, length, dtype=np.int32)
+    return pa.Array.from_buffers(pa.string(), count, [valid, pa.py_buffer(ends), pa.py_buffer(letters)], nulls)
+
+
+_BUILDERS: dict[str, Callable[[Rows, Spread], pa.Array]] = {
     "codec": _codec,
     "timestampType": _timestamp_type,
     "trace_id": _trace_id,

@@ -13,7 +13,7 @@ import pyarrow as pa
 from wal import arrow_kernel
 from wal.arrow_columns import HEADER_TYPE, HEADERS_TYPE, timestamps
 from wal.arrow_kernel import HEADERS, KEY, MIN_HEADER_BYTES, MIN_RECORD_BYTES, VALUE
-from wal.batch import HEADER_SIZE, LOG_APPEND_TIME_BIT, Buffer
+from wal.batch import CODEC_MASK, HEADER_SIZE, LOG_APPEND_TIME_BIT, Buffer
 from wal.compression import Codec, decompress
 from wal.errors import BatchError, CorruptBatchError
 from wal.records import decode_records
@@ -62,10 +62,11 @@ class BadBatchError(CorruptBatchError):
         self.number = number
 
 
-def batch_headers(data: np.ndarray, starts: np.ndarray) -> np.ndarray:
-    """The headers of the batches that start there; 61 bytes must be left behind each start."""
-    gathered: np.ndarray = data[starts[:, None] + np.arange(HEADER_SIZE)].view(BATCH_HEADER).ravel()
-    return gathered
+def gather(data: np.ndarray, starts: np.ndarray, kind: np.dtype) -> np.ndarray:
+    """The structs of that kind that start there; so many bytes must be left behind each start."""
+    plain = np.dtype((np.void, kind.itemsize))  # which numpy copies whole and not field by field
+    everywhere: np.ndarray = np.ndarray(len(data) - kind.itemsize + 1, plain, data.data, strides=(1,))
+    return everywhere[starts].view(kind)
 
 
 def plain_payload(data: np.ndarray, starts: np.ndarray, ends: np.ndarray, headers: np.ndarray) -> Payload:
@@ -83,7 +84,7 @@ def inflated_payload(parts: Sequence[memoryview], headers: np.ndarray) -> Payloa
 
 def inflate(batch: Buffer, attributes: int) -> memoryview:
     """A batch's records, decompressed within the limits of `wal.compression`."""
-    return decompress(Codec(attributes & 0x07), memoryview(batch)[HEADER_SIZE:])
+    return decompress(Codec(attributes & CODEC_MASK), memoryview(batch)[HEADER_SIZE:])
 
 
 def decode_payload(payload: Payload, columns: Sequence[str], batch: BatchOf) -> dict[str, pa.Array]:

@@ -11,7 +11,7 @@ from typing import NamedTuple
 import numpy as np
 from crc32c import crc32c
 
-from wal.arrow_decoder import batch_headers
+from wal.arrow_decoder import BATCH_HEADER, gather
 from wal.batch import HEADER_SIZE as BATCH_HEADER_SIZE
 from wal.batch import MAGIC, check_batch
 from wal.entry import CRC_FROM, HEADER_SIZE
@@ -96,7 +96,7 @@ def read_entries(
     short = lengths < HEADER_SIZE + BATCH_HEADER_SIZE
     if short.any():
         raise _index_is_wrong(file, int(rows["position"][int(np.argmax(short))]))
-    headers = batch_headers(data, starts + HEADER_SIZE)
+    headers = gather(data, starts + HEADER_SIZE, BATCH_HEADER)
     entries = Entries(rows, data, starts + HEADER_SIZE, starts + lengths, headers)
     suspect = _differ_from_index(data, starts, rows) | _differ_from_entry(headers, rows, lengths)
     if verify_crc:
@@ -136,7 +136,7 @@ def _fill(file: SegmentFile, target: memoryview, position: int) -> None:
 
 
 def _differ_from_index(data: np.ndarray, starts: np.ndarray, rows: Rows) -> np.ndarray:
-    found = data[starts[:, None] + np.arange(HEADER_SIZE)].view(_ENTRY).ravel()
+    found = gather(data, starts, _ENTRY)
     differ: np.ndarray = (found["topic"] != rows["topic"]).any(axis=1)
     for name in ("length", "position", "kind", "partition", "base_offset", "record_count"):
         differ |= found[name] != rows[name]
@@ -152,7 +152,7 @@ def _differ_from_entry(headers: np.ndarray, rows: Rows, lengths: np.ndarray) -> 
 
 
 def _wrong_crc(file: SegmentFile, data: np.ndarray, starts: np.ndarray, lengths: np.ndarray) -> np.ndarray:
-    stated = data[starts[:, None] + np.arange(4, 8)].view("<u4").ravel().tolist()
+    stated = gather(data, starts, _ENTRY)["crc"].tolist()
     view, seed = data.data, file.seed
     places = zip(starts.tolist(), lengths.tolist(), stated, strict=True)
     return np.array([crc32c(view[at + CRC_FROM : at + length], seed) != crc for at, length, crc in places])

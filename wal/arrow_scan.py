@@ -146,10 +146,9 @@ def _inflated(entries: Entries, chosen: list[int], parts: list[memoryview]) -> t
 
 def _finish(file: SegmentFile, rows: Rows, arrays: dict[str, pa.Array], request: Request) -> Iterator[pa.RecordBatch]:
     """Adds the columns that all records of a batch share, and leaves out records that are not wanted."""
-    owners = pa.array(np.repeat(np.arange(len(rows), dtype=np.int32), rows["record_count"]))
     for name in request.columns:
         if name not in arrays:
-            arrays[name] = index_column(name, rows, request.names, file.number).take(owners)
+            arrays[name] = index_column(name, rows, request.names, file.number, by_record=True)
     wanted = _wanted(rows, arrays, request)
     found = _record_batch(arrays, request)
     if wanted is not None:

@@ -65,7 +65,7 @@ class Broker:
             self.failed.set()
 
     async def settle(self) -> None:
-        """Takes no more records, ends long polls, and returns when the answers of what was at work are on their way."""
+        """Takes no more records, ends long polls, and returns when what was at work is answered."""
         self.stopping = True
         self.waits.close()
         grace = self.settings.stop_grace if self.failure is None else self.settings.failed_grace
@@ -73,7 +73,6 @@ class Broker:
             async with asyncio.timeout(grace):
                 while self.syncs.waiting:
                     await asyncio.sleep(_SETTLE_POLL)
-        await asyncio.sleep(self.settings.last_answers)
 
     def close(self) -> None:
         """Checkpoints the log and lets go of it. Calls at work must have ended before."""

@@ -10,7 +10,6 @@ from nodes.broker.errors import Code, RefusedError
 from nodes.broker.registry import Topic
 from wal.batch import (
     CODEC_MASK,
-    HEADER_SIZE,
     LOG_APPEND_TIME_BIT,
     BatchHeader,
     Buffer,
@@ -22,13 +21,12 @@ from wal.compression import Codec
 from wal.errors import BatchError, BatchTooLargeError, CorruptBatchError, UnsupportedBatchError
 from wal.log import NewBatch
 from wal.message_set import upconvert
+from wal.record_count import check_record_count
 
 # Older clients send message sets of magic 0 and 1.
 FIRST_BATCH_VERSION = 3
 # Older clients cannot read zstd, so older producers must not send it.
 FIRST_ZSTD_VERSION = 7
-# Length, attributes, both deltas, key, value and header count take at least a byte each.
-SMALLEST_RECORD = 7
 _CRC_FROM = 21  # of a v2 batch: what its CRC covers
 
 
@@ -71,11 +69,7 @@ def _check_as_sent(batch: Buffer, header: BatchHeader, api_version: int, topic: 
         )
     if attributes & LOG_APPEND_TIME_BIT and not topic.log_append_time:
         raise RefusedError(Code.INVALID_TIMESTAMP, "producers set create times; log append time is the broker's")
-    if not attributes & CODEC_MASK and header.record_count * SMALLEST_RECORD > len(batch) - HEADER_SIZE:
-        raise RefusedError(
-            Code.INVALID_RECORD,
-            f"the batch states {header.record_count} records, too many for its {len(batch) - HEADER_SIZE} bytes",
-        )
+    check_record_count(batch, header)
 
 
 def _batch_code(error: BatchError, records: Buffer) -> Code:

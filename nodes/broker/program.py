@@ -2,6 +2,7 @@
 
 import argparse
 import asyncio
+import functools
 import logging
 import sys
 from collections.abc import Sequence
@@ -11,7 +12,7 @@ from nodes.broker.broker import Broker, data_folder
 from nodes.broker.errors import SettingsError
 from nodes.broker.handlers import register
 from nodes.broker.settings import BrokerSettings
-from nodes.mesh import Mesh
+from nodes.mesh import Mesh, obey
 from nodes.process import ProgramError, Stop, parser, run_program, say_ready
 from wal.errors import WalError
 from wal.log import SingleWal
@@ -32,6 +33,7 @@ def flags() -> argparse.ArgumentParser:
     found.add_argument("--index", type=int, default=0, help="the broker's number; 0 is the controller")
     found.add_argument("--brokers", type=int, default=1, help="how many brokers the cluster has")
     found.add_argument("--allow", action="append", default=[], help="NodeId of a gateway; may be given again")
+    found.add_argument("--hear-only", type=int, metavar="PORT", help="drop mesh packets of other source ports (Linux)")
     found.add_argument("--default-partitions", type=int, default=1, help="partitions of a topic that does not say")
     found.add_argument("--no-auto-create", action="store_true", help="do not make topics that clients ask for")
     found.add_argument("--max-message-bytes", type=int, default=BrokerSettings().max_message_bytes)
@@ -72,6 +74,9 @@ async def main(arguments: argparse.Namespace, stop: Stop) -> None:
     register(mesh, broker)
     try:
         await mesh.start()
+        stop.on_order = functools.partial(obey, mesh)
+        if arguments.hear_only is not None:
+            mesh.hear_only(arguments.hear_only)
         broker.start()
         say_ready(name=arguments.name, role="broker", node_id=mesh.node_id, mesh=mesh.addresses)
         await _until_end(stop, broker)

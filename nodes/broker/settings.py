@@ -37,8 +37,6 @@ class BrokerSettings(msgspec.Struct, frozen=True, kw_only=True):
     stop_grace: float = 2.0
     # The same when the log has failed: nothing at work can succeed any more.
     failed_grace: float = 0.2
-    # Answers are handed to QUIC when a handler ends; closing the connection right then would lose the last of them.
-    last_answers: float = 0.1
     wal: WalSettings = WalSettings()
 
     def __post_init__(self) -> None:

@@ -1,12 +1,13 @@
 """`python -m nodes.gateway`: one gateway process."""
 
 import argparse
+import functools
 import json
 
 from nodes.gateway import heap
 from nodes.gateway.server import Gateway, bind
 from nodes.gateway.session import Advertised
-from nodes.mesh import KafkaCall, Mesh, OpCode
+from nodes.mesh import KafkaCall, Mesh, OpCode, Settings, obey
 from nodes.process import ProgramError, Stop, parser, run_program, say_ready
 
 # Brokers are started first and answer within milliseconds; a gateway that starts without them serves all the same.
@@ -24,6 +25,11 @@ def flags() -> argparse.ArgumentParser:
         required=True,
         metavar="INDEX=NODE_ID@ADDRESS,ADDRESS",
         help="a broker; the one with index 0 is the controller",
+    )
+    known.add_argument(
+        "--no-shared-bodies",
+        action="store_true",
+        help="record batches cross the mesh to brokers on this machine too, instead of lying in shared memory",
     )
     return known
 
@@ -61,8 +67,11 @@ async def main(settings: argparse.Namespace, stop: Stop) -> None:
     known = brokers(settings.broker)
     heap.keep_for_reuse()
     listener = bind(host, port)  # first of all: a taken port is then said at once
-    mesh = Mesh(settings.data, role="gateway")
+    # It takes both nodes to share memory, so one of them is enough to keep all bodies on the mesh.
+    mesh_settings = Settings(arena_bytes=0) if settings.no_shared_bodies else None
+    mesh = Mesh(settings.data, role="gateway", settings=mesh_settings)
     await mesh.start()
+    stop.on_order = functools.partial(obey, mesh)
     try:
         gateway = Gateway(mesh, {index: node_id for index, (node_id, _) in known.items()}, org_id=settings.org)
 

@@ -209,7 +209,7 @@ class Connection(asyncio.BufferedProtocol):
         span = self._spans.start(request)
         failure = ""
         try:
-            self._gateway.counters[request.api.schema] += 1
+            self._gateway.counters[request.wire.name] += 1
             exchange = self._gateway.exchange(request, self.session)
             if span is not None:
                 exchange.trace = span

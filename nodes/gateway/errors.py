@@ -18,6 +18,7 @@ from nodes.mesh import (
 
 log = logging.getLogger(__name__)
 
+_CODES = {int(code): code for code in ErrorCode}
 NONE = ErrorCode.none
 UNKNOWN = ErrorCode.unknown_server_error
 # The handler never began, so the client may try again at once.
@@ -36,11 +37,11 @@ class CloseConnectionError(GatewayError):
 
 def kafka_code(number: int) -> ErrorCode:
     """Kafka's code for a number from a broker; one that Kafka does not have is our own mistake."""
-    try:
-        return ErrorCode(number)
-    except ValueError:
+    code = _CODES.get(number)
+    if code is None:
         log.error("a broker answered with error %d, which Kafka does not have", number)
         return UNKNOWN
+    return code
 
 
 def is_sure_not_done(error: MeshError) -> bool:

@@ -31,6 +31,7 @@ class Session:
     software_version: str = ""
     # Held while a produce is routed: the next one on this connection must not be sent before it.
     produce_gate: asyncio.Lock = field(default_factory=asyncio.Lock)
+    produces_routed: int = 0  # produces that hold the gate, wait for it, or wait for several brokers
     produces_sent: int = 0
 
 

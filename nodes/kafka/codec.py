@@ -1,5 +1,6 @@
 """Requests from bytes and responses to buffers, for every API and version of the table."""
 
+import functools
 import struct
 from typing import Any, NamedTuple
 
@@ -17,20 +18,53 @@ JOIN_BELOW = 4 * 1024
 _NO_TAGGED_FIELDS = b"\x00"
 
 
+class Wire:
+    """One version of one API: how its requests are read and its responses written. Made when it is first met."""
+
+    __slots__ = ("api", "build", "flexible", "name", "opening", "read", "version", "write")
+
+    def __init__(self, api: Api, version: int) -> None:
+        self.api = api
+        self.version = version
+        self.name = api.schema
+        self.build = entities.Builders(api, version)
+        self.flexible = False
+        self.opening: tuple[bytes, ...] = ()  # of a response, behind the correlation id
+        self.read: requests.Read = functools.partial(legacy.decode, api.key, version)
+        self.write: responses.Write = functools.partial(legacy.encode, api.key, version)
+        if version >= api.lowest_in_kio:
+            request = entities.request_type(api, version)
+            self.flexible = bool(request.__flexible__)
+            self.read = requests.reader(request)
+            self.write = responses.writer(entities.response_type(api, version))
+            if entities.response_header_version(api, version):
+                self.opening = (_NO_TAGGED_FIELDS,)
+
+
+_wires: dict[tuple[int, int], Wire] = {}
+
+
 class Request(NamedTuple):
     """A decoded request. `body` is kio's entity of the version (of kio's lowest version for older ones)."""
 
-    api: Api
-    version: int
+    wire: Wire
     correlation_id: int
     client_id: str | None
     body: Any
     size: int
 
     @property
+    def api(self) -> Api:
+        return self.wire.api
+
+    @property
+    def version(self) -> int:
+        return self.wire.version
+
+    @property
     def build(self) -> entities.Builders:
         """The builders for this request's response."""
-        return entities.builders(self.api, self.version)
+        return self.wire.build
 
 
 def decode_request(frame: memoryview) -> Request:
@@ -41,6 +75,15 @@ def decode_request(frame: memoryview) -> Request:
     if len(frame) < _HEADER.size:
         raise MalformedRequestError(f"a request of {len(frame)} bytes; its header alone has {_HEADER.size}")
     key, version, correlation_id = _HEADER.unpack_from(frame)
+    wire = _wires.get((key, version)) or _new_wire(key, version, correlation_id)
+    cursor = Cursor(frame, _HEADER.size)
+    client_id = cursor.nullable_string()
+    if wire.flexible:
+        cursor.tagged_fields({})
+    return Request(wire, correlation_id, client_id, wire.read(cursor), len(frame))
+
+
+def _new_wire(key: int, version: int, correlation_id: int) -> Wire:
     api = APIS.get(key)
     if api is None:
         raise UnknownApiError(f"API {key} (version {version}) is not served here")
@@ -50,27 +93,14 @@ def decode_request(frame: memoryview) -> Request:
             api_key=key,
             correlation_id=correlation_id,
         )
-    cursor = Cursor(frame, _HEADER.size)
-    client_id = cursor.nullable_string()
-    if entities.is_flexible(api, version):
-        cursor.tagged_fields({})
-    if version < api.lowest_in_kio:
-        body = legacy.decode(api.key, version, cursor)
-    else:
-        body = requests.reader(entities.request_type(api, version))(cursor)
-    return Request(api, version, correlation_id, client_id, body, len(frame))
+    wire = _wires[key, version] = Wire(api, version)
+    return wire
 
 
 def encode_response(request: Request, response: Any) -> list[Buffer]:
     """The response with length and header, as buffers to be sent one after the other."""
-    api, version = request.api, request.version
-    parts: list[Buffer] = []
-    if version < api.lowest_in_kio:
-        legacy.encode(api.key, version, response, parts)
-    else:
-        if entities.response_header_version(api, version):
-            parts.append(_NO_TAGGED_FIELDS)
-        responses.writer(entities.response_type(api, version))(parts, response)
+    parts: list[Buffer] = [*request.wire.opening]
+    request.wire.write(parts, response)
     return _framed(request.correlation_id, parts)
 
 

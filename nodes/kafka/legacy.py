@@ -34,7 +34,7 @@ def decode(key: ApiKey, version: int, cursor: Cursor) -> Any:
     return _DECODERS[key](version, cursor)
 
 
-def encode(key: ApiKey, version: int, response: Any, parts: Parts) -> None:
+def encode(key: ApiKey, version: int, parts: Parts, response: Any) -> None:
     """Appends the response's body."""
     _ENCODERS[key](version, response, parts)
 
@@ -43,10 +43,10 @@ def encode(key: ApiKey, version: int, response: Any, parts: Parts) -> None:
 
 
 def _decode_produce(_version: int, cursor: Cursor) -> Any:
-    def partition() -> Any:
+    def partition(cursor: Cursor) -> Any:
         return _new(produce.PartitionProduceData, index=cursor.int32(), records=cursor.nullable_bytes())
 
-    def topic() -> Any:
+    def topic(cursor: Cursor) -> Any:
         return _new(produce.TopicProduceData, name=cursor.string(), partition_data=cursor.array(partition))
 
     return _new(
@@ -59,7 +59,7 @@ def _decode_produce(_version: int, cursor: Cursor) -> Any:
 
 
 def _decode_fetch(version: int, cursor: Cursor) -> Any:
-    def partition() -> Any:
+    def partition(cursor: Cursor) -> Any:
         return _new(
             fetch.FetchPartition,
             partition=cursor.int32(),
@@ -67,7 +67,7 @@ def _decode_fetch(version: int, cursor: Cursor) -> Any:
             partition_max_bytes=cursor.int32(),
         )
 
-    def topic() -> Any:
+    def topic(cursor: Cursor) -> Any:
         return _new(fetch.FetchTopic, topic=cursor.string(), partitions=cursor.array(partition))
 
     return _new(
@@ -82,29 +82,29 @@ def _decode_fetch(version: int, cursor: Cursor) -> Any:
 
 
 def _decode_list_offsets(_version: int, cursor: Cursor) -> Any:
-    def partition() -> Any:
+    def partition(cursor: Cursor) -> Any:
         entity = _new(list_offsets.ListOffsetsPartition, partition_index=cursor.int32(), timestamp=cursor.int64())
         cursor.int32()  # max_num_offsets: one is given
         return entity
 
-    def topic() -> Any:
+    def topic(cursor: Cursor) -> Any:
         return _new(list_offsets.ListOffsetsTopic, name=cursor.string(), partitions=cursor.array(partition))
 
     return _new(list_offsets.ListOffsetsRequest, replica_id=cursor.int32(), topics=cursor.array(topic))
 
 
 def _decode_create_topics(version: int, cursor: Cursor) -> Any:
-    def assignment() -> Any:
+    def assignment(cursor: Cursor) -> Any:
         return _new(
             create_topics.CreatableReplicaAssignment,
             partition_index=cursor.int32(),
-            broker_ids=cursor.array(cursor.int32),
+            broker_ids=cursor.array(Cursor.int32),
         )
 
-    def config() -> Any:
+    def config(cursor: Cursor) -> Any:
         return _new(create_topics.CreatableTopicConfig, name=cursor.string(), value=cursor.nullable_string())
 
-    def topic() -> Any:
+    def topic(cursor: Cursor) -> Any:
         return _new(
             create_topics.CreatableTopic,
             name=cursor.string(),
@@ -125,25 +125,25 @@ def _decode_create_topics(version: int, cursor: Cursor) -> Any:
 def _decode_delete_topics(_version: int, cursor: Cursor) -> Any:
     return _new(
         delete_topics.DeleteTopicsRequest,
-        topic_names=cursor.array(cursor.string),
+        topic_names=cursor.array(Cursor.string),
         timeout=cursor.milliseconds(),
     )
 
 
 def _decode_describe_configs(_version: int, cursor: Cursor) -> Any:
-    def resource() -> Any:
+    def resource(cursor: Cursor) -> Any:
         return _new(
             describe_configs.DescribeConfigsResource,
             resource_type=cursor.int8(),
             resource_name=cursor.string(),
-            configuration_keys=cursor.nullable_array(cursor.string),
+            configuration_keys=cursor.nullable_array(Cursor.string),
         )
 
     return _new(describe_configs.DescribeConfigsRequest, resources=cursor.array(resource), include_synonyms=False)
 
 
 def _decode_epochs(_version: int, cursor: Cursor) -> Any:
-    def partition() -> Any:
+    def partition(cursor: Cursor) -> Any:
         return _new(
             epochs.OffsetForLeaderPartition,
             partition=cursor.int32(),
@@ -151,7 +151,7 @@ def _decode_epochs(_version: int, cursor: Cursor) -> Any:
             leader_epoch=cursor.int32(),
         )
 
-    def topic() -> Any:
+    def topic(cursor: Cursor) -> Any:
         return _new(epochs.OffsetForLeaderTopic, topic=cursor.string(), partitions=cursor.array(partition))
 
     return _new(epochs.OffsetForLeaderEpochRequest, topics=cursor.array(topic))

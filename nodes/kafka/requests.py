@@ -11,6 +11,7 @@ from collections.abc import Callable
 from typing import Any
 
 from nodes.kafka.cursor import Cursor
+from nodes.kafka.entities import compiled, maker
 from nodes.kafka.types import taken_apart
 
 # Reads one value at the cursor.
@@ -34,7 +35,7 @@ _SIZED: dict[tuple[str, bool, bool], Read] = {
     ("records", False, True): Cursor.nullable_bytes,
     ("records", True, True): Cursor.nullable_compact_bytes,
 }
-_ARRAYS: dict[tuple[bool, bool], Callable[[Cursor, Callable[[], Any]], Any]] = {
+_ARRAYS: dict[tuple[bool, bool], Callable[[Cursor, Read], Any]] = {
     (False, False): Cursor.array,
     (False, True): Cursor.nullable_array,
     (True, False): Cursor.compact_array,
@@ -46,19 +47,20 @@ _ARRAYS: dict[tuple[bool, bool], Callable[[Cursor, Callable[[], Any]], Any]] = {
 def reader(kind: Any) -> Read:
     """The reader of one entity type."""
     flexible = bool(kind.__flexible__)
-    plain = [(field.name, _field_reader(field, flexible)) for field in _fields(kind, tagged=False)]
-    tagged = {field.metadata["tag"]: field for field in _fields(kind, tagged=True)}
-    readers = {tag: _field_reader(field, flexible) for tag, field in tagged.items()}
-    names = {tag: field.name for tag, field in tagged.items()}
-
-    def read(cursor: Cursor) -> Any:
-        values = {name: read_field(cursor) for name, read_field in plain}
-        if flexible:
-            for tag, value in cursor.tagged_fields(readers).items():
-                values[names[tag]] = value
-        return kind(**values)
-
-    return read
+    scope: dict[str, Any] = {"tags": {}}
+    lines, values = [], {}
+    for number, field in enumerate(_fields(kind, tagged=False)):
+        scope[f"read{number}"] = _field_reader(field, flexible)
+        lines.append(f"value{number} = read{number}(cursor)")
+        values[field.name] = f"value{number}"
+    if flexible:
+        lines.append("tagged = cursor.tagged_fields(tags)")
+    for field in _fields(kind, tagged=True):
+        tag = field.metadata["tag"]
+        scope["tags"][tag] = _field_reader(field, flexible)
+        scope[f"default{tag}"] = field.default
+        values[field.name] = f"tagged.get({tag}, default{tag})"
+    return compiled("read(cursor)", lines + maker(kind, values, scope), scope)
 
 
 def _fields(kind: Any, *, tagged: bool) -> list[dataclasses.Field[Any]]:
@@ -72,7 +74,7 @@ def _field_reader(field: dataclasses.Field[Any], flexible: bool) -> Read:
         return _value_reader(inner, kafka_type, flexible, nullable)
     read_item = _value_reader(inner, kafka_type, flexible, False)
     read_array = _ARRAYS[flexible, nullable]
-    return lambda cursor: read_array(cursor, functools.partial(read_item, cursor))
+    return lambda cursor: read_array(cursor, read_item)
 
 
 def _value_reader(kind: Any, kafka_type: str | None, flexible: bool, nullable: bool) -> Read:

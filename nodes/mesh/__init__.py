@@ -1,6 +1,7 @@
 """The mesh between nodes. Everything else in the project imports from here and never sees iroh."""
 
 from nodes.mesh.calls import SINGLE_USE
+from nodes.mesh.detour import obey
 from nodes.mesh.errors import (
     CallTimeoutError,
     FastBindingWarning,
@@ -56,6 +57,7 @@ __all__ = [
     "Status",
     "Trace",
     "UnknownPeerError",
+    "obey",
     "run_node",
     "stop_event",
     "tune_interpreter",

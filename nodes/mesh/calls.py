@@ -7,9 +7,10 @@ and there is always one: the peer answers by the deadline that travels with the 
 
 A lane is a number between 1 and 65535 that the key hashes to; it names a stream, and the peer starts the calls of a
 lane in order. Two keys with the same number share an order, which is stricter than asked and does no harm, and there is
-no table that could grow. A body over 16 KB does not travel in the lane's stream: its frame goes there (and keeps the
-place in the order), its bytes go in 64 KB chunks on the bulk stream, and the peer holds the lane's later calls until
-they are whole. So a large body delays its own lane only.
+no table that could grow. A body over 4 KB for a peer on the same machine lies in shared memory (`arena`). Otherwise a
+body over 16 KB does not travel in the lane's stream: its frame goes there (and keeps the place in the order), its bytes
+go in 64 KB chunks on the bulk stream, and the peer holds the lane's later calls until they are whole. So a large body
+delays its own lane only.
 
 Request ids: the low byte is the channel (a lane stream or a slot for single-use streams), the rest counts up within the
 channel. The peer refuses an id that is not above the channel's last: a replay.
@@ -25,6 +26,7 @@ from typing import Any
 from opentelemetry.trace import Span
 
 from nodes.mesh import spans
+from nodes.mesh.arena import SharedBodies
 from nodes.mesh.errors import (
     CallTimeoutError,
     MalformedError,
@@ -46,7 +48,17 @@ from nodes.mesh.frames import (
     UnknownFrame,
     encode_frame,
 )
-from nodes.mesh.messages import Body, BodyChunk, BodyCredit, Chunked, Inline, KafkaOp, KafkaOpResponse
+from nodes.mesh.messages import (
+    BodiesTaken,
+    Body,
+    BodyChunk,
+    BodyCredit,
+    Chunked,
+    Inline,
+    KafkaOp,
+    KafkaOpResponse,
+    Shared,
+)
 from nodes.mesh.postcard import Buffer, codec
 from nodes.mesh.quic import Connection, Stream, StreamLostError
 from nodes.mesh.roster import NodeRecord, Roster
@@ -75,7 +87,7 @@ class Call:
 
     __slots__ = (
         "answer", "assembly", "buffers", "deadline", "header", "lane", "op_code", "org_id", "request_id", "response",
-        "size", "span", "timeout", "transfer",
+        "shared", "size", "span", "timeout", "transfer",
     )  # fmt: skip
 
     def __init__(self, op_code: int, org_id: int, payload: Payload, lane: int | None, timeout: float) -> None:
@@ -89,6 +101,7 @@ class Call:
         self.request_id = 0
         self.header = NO_TRACE
         self.span: Span | None = None
+        self.shared: Shared | None = None
         self.transfer: Transfer | None = None
         self.assembly: Assembly | None = None
         self.response: KafkaOpResponse | None = None
@@ -102,8 +115,11 @@ def lane_number(key: Hashable) -> int:
 class CallingSide:
     """All calls of this node to one peer over one connection."""
 
-    def __init__(self, connection: Connection, record: NodeRecord, roster: Roster, settings: Settings) -> None:
+    def __init__(
+        self, connection: Connection, record: NodeRecord, roster: Roster, settings: Settings, shared: SharedBodies
+    ) -> None:
         self._connection = connection
+        self._shared = shared
         self._record = record
         self._counters = roster.counters
         self._settings = settings
@@ -177,6 +193,10 @@ class CallingSide:
             f"a body of {call.size} bytes for op {call.op_code:#04x}; the mesh carries {MAX_BODY_BYTES}",
             peer=self._record.node_id,
         )
+
+    def tell_taken(self) -> None:
+        """Tells the peer which answers need its memory no more; to be called now and then."""
+        self._bulk.tell_taken()
 
     def fail(self, error: MeshError) -> None:
         """The link is gone: every caller hears it now."""
@@ -255,7 +275,8 @@ class CallingSide:
         self._calls[call.request_id] = call
         if call.span is not None:
             spans.request_sent(call.span, call.request_id)
-        chunked = call.lane is not None and call.size > INLINE_BYTES
+        call.shared = self._shared.place(call.buffers, call.size)
+        chunked = call.shared is None and call.lane is not None and call.size > INLINE_BYTES
         left = max(1, int((call.deadline - self._loop.time()) * 1000))
         op = KafkaOp(
             call.op_code,
@@ -263,7 +284,7 @@ class CallingSide:
             call.org_id,
             call.lane or UNORDERED_LANE,
             min(left, 0xFFFFFFFF),
-            Chunked(call.size) if chunked else Inline(call.buffers),
+            call.shared or (Chunked(call.size) if chunked else Inline(call.buffers)),
         )
         if call.lane is None:
             self._spawn(self._single(call, encode_frame(TAG_SINGLE, call.header, _OP.parts(op))))
@@ -319,14 +340,18 @@ class CallingSide:
 
     def _on_response(self, response: KafkaOpResponse) -> None:
         call = self._calls.get(response.request_id)
+        payload = response.payload
+        if isinstance(payload, Shared):
+            self._bulk.took_shared(payload)
         if call is None or call.response is not None:
             self._counters["stray"] += 1
             return
         call.response = response
         if call.span is not None:
             spans.ack_received(call.span, call.op_code, call.org_id, call.request_id)
-        payload = response.payload
-        if isinstance(payload, Inline):
+        if isinstance(payload, Shared):
+            self._finish(call, self._shared.take(payload))
+        elif isinstance(payload, Inline):
             assert isinstance(payload.data, memoryview)
             data = payload.data
             self._finish(call, memoryview(bytes(data)) if len(data) <= COPY_BYTES else data)
@@ -340,6 +365,8 @@ class CallingSide:
         if isinstance(piece, BodyCredit):
             self._bulk.on_credit(piece)
             return
+        if isinstance(piece, BodiesTaken):
+            raise MalformedError("a call's body is taken when its answer is there, and not said to be")
         if isinstance(piece, BodyChunk):
             self._bulk.took(len(piece.data))
         call = self._calls.get(piece.request_id)
@@ -367,6 +394,8 @@ class CallingSide:
 
     def _release(self, call: Call) -> None:
         self._bytes -= call.size
+        if call.shared is not None:
+            self._shared.free(call.shared.position)
         if call.lane is None:
             self._free_slots.append(call.request_id & (1 << CHANNEL_BITS) - 1)
         if self._waiting:

@@ -12,10 +12,11 @@ from collections.abc import Callable, Coroutine
 from typing import Any
 
 from nodes.mesh import spans
+from nodes.mesh.arena import SharedBodies
 from nodes.mesh.calls import CallingSide
 from nodes.mesh.errors import MalformedError, NotAdmittedError, PeerDownError
 from nodes.mesh.frames import NO_TRACE, TAG_CONTROL, Frame, FrameDecoder, UnknownFrame, encode_frame
-from nodes.mesh.messages import Control, Hello, HelloAnswer, Ping, Pong
+from nodes.mesh.messages import ArenaAnswer, ArenaOffer, Control, Hello, HelloAnswer, Ping, Pong
 from nodes.mesh.postcard import Buffer, codec
 from nodes.mesh.quic import Connection, Stream, StreamLostError
 from nodes.mesh.roster import NodeRecord, Roster
@@ -61,7 +62,7 @@ class ControlStream:
         return _CONTROL.decode(frame.body).message
 
 
-def control_frame(message: Hello | HelloAnswer | Ping | Pong) -> list[Buffer]:
+def control_frame(message: Hello | HelloAnswer | Ping | Pong | ArenaOffer | ArenaAnswer) -> list[Buffer]:
     return encode_frame(TAG_CONTROL, NO_TRACE, _CONTROL.parts(Control(message)))
 
 
@@ -107,8 +108,9 @@ class Link:
         self._heard_bytes = 0
         self._pings: dict[int, float] = {}
         self._tasks: set[asyncio.Task[None]] = set()
-        self.calling = CallingSide(connection, self.record, roster, settings)
-        self.serving = ServingSide(handlers, self.record, roster, settings)
+        self._shared = SharedBodies(settings.arena_bytes)
+        self.calling = CallingSide(connection, self.record, roster, settings, self._shared)
+        self.serving = ServingSide(handlers, self.record, roster, settings, self._shared)
         self.ended: asyncio.Future[str] = self._loop.create_future()
         self.on_end: Callable[[Link], None] | None = None  # called at once, so that nobody finds an ended link
 
@@ -116,6 +118,9 @@ class Link:
         self._writer.attach(self._control.stream)
         for coroutine in (self._watch_close(), self._read_control(), self._accept_streams(), self._watch()):
             self._spawn(coroutine)
+        offer = self._shared.offer()
+        if offer is not None:
+            self._writer.send(control_frame(offer))
         await self.calling.open()
 
     def end(self, code: int, reason: str) -> None:
@@ -129,6 +134,7 @@ class Link:
         self.calling.fail(PeerDownError(f"{self.record.node_id[:10]} is down: {reason}", peer=self.record.node_id))
         self.serving.stop()
         self._writer.stop()
+        self._shared.close()
         for task in self._tasks:
             task.cancel()
 
@@ -171,6 +177,10 @@ class Link:
             sent = self._pings.pop(message.number, None)
             if sent is not None:
                 self.record.round_trip = self._heard - sent
+        elif isinstance(message, ArenaOffer):
+            self._writer.send(control_frame(ArenaAnswer(self._shared.on_offer(message))))
+        elif isinstance(message, ArenaAnswer):
+            self._shared.on_answer(message.opened)
         else:
             raise MalformedError("a second Hello on a link")
 
@@ -186,6 +196,8 @@ class Link:
                 self._pings.pop(number - 16, None)  # a peer that swallows pings must not fill the table
                 self._writer.send(control_frame(Ping(number)))
                 next_ping = before + settings.ping_interval
+                self._shared.trim()
+            self.calling.tell_taken()
             self.serving.sweep()
             await asyncio.sleep(settings.watch_interval)
             self._judge(self._loop.time() - before)

@@ -15,7 +15,7 @@ from collections.abc import Coroutine, Hashable, Iterable
 from pathlib import Path
 from typing import Any
 
-from nodes.mesh import identity, quic, spans
+from nodes.mesh import detour, identity, quic, spans
 from nodes.mesh.admission import HandshakeBudget, new_link_wins, refusal_of
 from nodes.mesh.errors import (
     ListenError,
@@ -108,7 +108,8 @@ class Mesh:
             dialer.cancel()
         links = list(self._links.values())
         await asyncio.gather(*(link.serving.drain(self.settings.close_grace) for link in links))
-        await asyncio.sleep(0)  # the writers take the last answers
+        # QUIC drops what the peer has not confirmed when a connection is closed.
+        await asyncio.gather(*(link.serving.deliver(self.settings.deliver_grace) for link in links))
         for link in links:
             link.end(CLOSE_NORMAL, "the node shut down")
         for task in self._tasks:
@@ -126,6 +127,18 @@ class Mesh:
         self.roster.record(node_id).addresses = list(addresses)
         if node_id not in self._dialers:
             self._dialers[node_id] = asyncio.get_running_loop().create_task(self._keep_connected(node_id))
+
+    def move_peer(self, node_id: str, addresses: Iterable[str]) -> None:
+        """The peer is reached by other addresses from now on; the link to it is made anew."""
+        self.add_peer(node_id, addresses)
+        if (link := self._links.get(node_id)) is not None:
+            link.end(CLOSE_NORMAL, "the way to this node has changed")
+
+    def hear_only(self, port: int | None) -> None:
+        """From now on packets of that source port only, or None: of all. Links are made anew on the ways left."""
+        detour.hear_only(self.addresses, port)
+        for link in list(self._links.values()):
+            link.end(CLOSE_NORMAL, "the ways to this node have changed")
 
     def register_kafka_handler(self, op_code: int, handler: Handler) -> None:
         """Serves calls of `op_code` with `handler(call)`, which gives bytes or a list of buffers (never copied).

@@ -10,7 +10,7 @@ import msgspec
 from nodes.mesh.postcard import U8, U16, U32, U64, Blob
 
 # Nodes of different protocol versions refuse each other at Hello.
-PROTOCOL_VERSION = 1
+PROTOCOL_VERSION = 2
 
 
 class OpCode(IntEnum):
@@ -71,10 +71,25 @@ class Pong(msgspec.Struct, frozen=True):
     number: U64
 
 
+class ArenaOffer(msgspec.Struct, frozen=True):
+    """Shared memory for bodies that the peer may read if it is on the same machine; see `arena`."""
+
+    pid: U32
+    descriptor: U32
+    size: U64
+    proof: bytes
+
+
+class ArenaAnswer(msgspec.Struct, frozen=True):
+    """Whether the offered memory could be opened; only then may bodies lie there."""
+
+    opened: bool
+
+
 class Control(msgspec.Struct, frozen=True):
     """The body of a frame with tag 0x10."""
 
-    message: Hello | HelloAnswer | Ping | Pong
+    message: Hello | HelloAnswer | Ping | Pong | ArenaOffer | ArenaAnswer
 
 
 class Inline(msgspec.Struct, frozen=True):
@@ -89,6 +104,13 @@ class Chunked(msgspec.Struct, frozen=True):
     length: U64
 
 
+class Shared(msgspec.Struct, frozen=True):
+    """A body that lies in the sender's arena, until the receiver has taken it."""
+
+    position: U64
+    length: U64
+
+
 class KafkaOp(msgspec.Struct, frozen=True):
     """One call. `lane` 0 means unordered; `timeout_ms` is what was left when the frame was made."""
 
@@ -97,7 +119,7 @@ class KafkaOp(msgspec.Struct, frozen=True):
     org_id: U64
     lane: U16
     timeout_ms: U32
-    payload: Inline | Chunked
+    payload: Inline | Chunked | Shared
 
 
 class KafkaOpResponse(msgspec.Struct, frozen=True):
@@ -106,7 +128,7 @@ class KafkaOpResponse(msgspec.Struct, frozen=True):
     request_id: U64
     status: U16
     message: str
-    payload: Inline | Chunked
+    payload: Inline | Chunked | Shared
 
 
 class BodyChunk(msgspec.Struct, frozen=True):
@@ -129,7 +151,13 @@ class BodyCredit(msgspec.Struct, frozen=True):
     taken: U64
 
 
+class BodiesTaken(msgspec.Struct, frozen=True):
+    """Where in the receiver's arena bodies of answers lay that this side has taken."""
+
+    positions: list[U64]
+
+
 class Body(msgspec.Struct, frozen=True):
     """The body of a frame with tag 0x13."""
 
-    piece: BodyChunk | BodyAborted | BodyCredit
+    piece: BodyChunk | BodyAborted | BodyCredit | BodiesTaken

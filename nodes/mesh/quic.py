@@ -59,6 +59,13 @@ class Stream:
         except ffi.IrohError as error:
             raise StreamLostError(error.message()) from None
 
+    async def delivered(self) -> None:
+        """Returns when the peer has all bytes of a finished stream, or wants no more of them."""
+        try:
+            await self._send.stopped()
+        except ffi.IrohError as error:
+            raise StreamLostError(error.message()) from None
+
     async def abandon(self, code: int) -> None:
         """Resets our direction and stops the peer's."""
         for call in (self._send.reset, self._recv.stop):

@@ -21,6 +21,7 @@ from typing import Any, NamedTuple
 from opentelemetry.trace import Span
 
 from nodes.mesh import spans
+from nodes.mesh.arena import SharedBodies
 from nodes.mesh.calls import CHANNEL_BITS, UNORDERED_LANE
 from nodes.mesh.errors import HandlerError, MalformedError, Status
 from nodes.mesh.frames import (
@@ -35,7 +36,18 @@ from nodes.mesh.frames import (
     encode_frame,
     is_sampled,
 )
-from nodes.mesh.messages import Body, BodyAborted, BodyChunk, BodyCredit, Chunked, Inline, KafkaOp, KafkaOpResponse
+from nodes.mesh.messages import (
+    BodiesTaken,
+    Body,
+    BodyAborted,
+    BodyChunk,
+    BodyCredit,
+    Chunked,
+    Inline,
+    KafkaOp,
+    KafkaOpResponse,
+    Shared,
+)
 from nodes.mesh.postcard import codec
 from nodes.mesh.quic import Stream
 from nodes.mesh.roster import NodeRecord, Roster
@@ -55,6 +67,8 @@ log = logging.getLogger(__name__)
 
 # A peer that announces bodies and never sends them may hold at most this many places.
 MAX_ASSEMBLIES = 4096
+# A stopping node looks so often whether its last bodies are sent.
+_DELIVER_POLL = 0.005
 _STOP_CODE = 400
 _CHANNEL_MASK = (1 << CHANNEL_BITS) - 1
 _MESSAGE_CHARACTERS = 1024
@@ -102,8 +116,16 @@ class Registered(NamedTuple):
 class ServingSide:
     """All calls of one peer to this node over one connection."""
 
-    def __init__(self, handlers: dict[int, Registered], record: NodeRecord, roster: Roster, settings: Settings) -> None:
+    def __init__(
+        self,
+        handlers: dict[int, Registered],
+        record: NodeRecord,
+        roster: Roster,
+        settings: Settings,
+        shared: SharedBodies,
+    ) -> None:
         self._handlers = handlers
+        self._shared = shared
         self._record = record
         self._counters = roster.counters
         self._settings = settings
@@ -160,6 +182,21 @@ class ServingSide:
         for call in list(self._running.values()):
             self._answer(call, Status.CLOSING, "the node shut down before the handler ended")
 
+    async def deliver(self, grace: float) -> None:
+        """Returns when the peer has all answers, or has taken nothing for the grace time."""
+        sent, give_up = -1, 0.0
+        # Bodies first: the peer ends the link soon after one of its streams has ended.
+        while self._bulk.is_sending:
+            if sent != self._record.bytes_sent:
+                sent, give_up = self._record.bytes_sent, self._loop.time() + grace
+            if self._loop.time() > give_up:
+                return
+            await asyncio.sleep(_DELIVER_POLL)
+        deliveries = [asyncio.ensure_future(writer.deliver()) for writer in (*self._writers, self._bulk)]
+        _, late = await asyncio.wait(deliveries, timeout=grace)
+        for delivery in late:
+            delivery.cancel()
+
     def _on_frame(self, frame: Frame | UnknownFrame, stream: Stream, writer: FrameWriter) -> None:
         if isinstance(frame, UnknownFrame):
             self._counters["unsupported_tag"] += 1
@@ -192,6 +229,9 @@ class ServingSide:
             assert isinstance(op.payload.data, memoryview)
             call.payload = op.payload.data
             self._bulk.small_call_at = now
+            self._line_up(call, op.lane)
+        elif isinstance(op.payload, Shared):
+            call.payload = self._shared.take(op.payload)
             self._line_up(call, op.lane)
         elif call.single:
             raise MalformedError("a chunked body on a single-use stream")
@@ -245,6 +285,10 @@ class ServingSide:
         piece = body.piece
         if isinstance(piece, BodyCredit):
             self._bulk.on_credit(piece)
+            return
+        if isinstance(piece, BodiesTaken):
+            for position in piece.positions:
+                self._shared.free(position)
             return
         if isinstance(piece, BodyChunk) and on_bulk_stream:
             self._bulk.took(len(piece.data))
@@ -377,8 +421,9 @@ class ServingSide:
         if size > MAX_BODY_BYTES:
             self._answer(call, Status.TOO_LARGE, f"an answer of {size} bytes; the limit is {MAX_BODY_BYTES}")
             return
-        chunked = size > INLINE_BYTES and not call.single
-        payload = Chunked(size) if chunked else Inline(buffers)
+        shared = self._shared.place(buffers, size)
+        chunked = shared is None and size > INLINE_BYTES and not call.single
+        payload = shared or (Chunked(size) if chunked else Inline(buffers))
         body = _RESPONSE.parts(KafkaOpResponse(call.request_id, status, message[:_MESSAGE_CHARACTERS], payload))
         call.reply, call.failure = None, message
         if call.span is not None:

@@ -37,7 +37,12 @@ class Settings:
     handlers: int = 10_000
     # Bodies of one peer that are not whole yet: its 32 MB in flight or one of the largest size, with room to spare.
     body_bytes: int = 256 * 1024 * 1024
+    # Memory that is shared with a peer on the same machine, for bodies on their way to it: as much as may be in flight.
+    # Only what is used is there. 0 sends all bodies over the mesh.
+    arena_bytes: int = 32 * 1024 * 1024
     # Full handshakes a second for sources that are not known peers; each costs the node about a millisecond.
     stranger_handshakes: int = 50
     # How long close() waits for handlers at work.
     close_grace: float = 2.0
+    # And then for the peers to have the last answers; one that is gone or frozen confirms nothing.
+    deliver_grace: float = 0.5

@@ -5,12 +5,13 @@ that the calling side grants itself and by the number of handlers on the serving
 """
 
 import asyncio
+import contextlib
 from collections import deque
 from collections.abc import Callable
 
 from nodes.mesh.errors import MalformedError
 from nodes.mesh.frames import CHUNK_BYTES, NO_TRACE, TAG_BODY, Frame, FrameDecoder, UnknownFrame, encode_frame
-from nodes.mesh.messages import Body, BodyAborted, BodyChunk, BodyCredit
+from nodes.mesh.messages import BodiesTaken, Body, BodyAborted, BodyChunk, BodyCredit, Shared
 from nodes.mesh.postcard import Buffer, codec
 from nodes.mesh.quic import Stream, StreamLostError
 from nodes.mesh.roster import NodeRecord
@@ -36,6 +37,9 @@ WIDE_WINDOW = 4 * 1024 * 1024
 SMALL_CALLS_WITHIN = 0.1
 # The peer hears after so many taken bytes: often enough to never stand still, seldom enough to cost little.
 CREDIT_BYTES = 128 * 1024
+# The same for bodies in the peer's arena, of which it has more; and after so many of them, to keep the frame small.
+ARENA_CREDIT_BYTES = 2 * 1024 * 1024
+ARENA_CREDIT_BODIES = 64
 # What a caller or a handler may hand over as a body. A list is sent one buffer after the other, without a copy.
 Payload = Buffer | list[Buffer]
 BUFFERS = (bytes, bytearray, memoryview, list)
@@ -86,6 +90,15 @@ class Writer:
         """Ends our direction of the stream after what is queued."""
         self._finishing = True
         self._wake()
+
+    async def deliver(self) -> None:
+        """Ends our direction of the stream and returns when the peer has all of it, or the stream is lost."""
+        if self._task is None or self.stream is None:
+            return
+        self.finish()
+        await asyncio.wait([self._task])
+        with contextlib.suppress(StreamLostError):
+            await self.stream.delivered()
 
     def stop(self) -> None:
         if self._task is not None:
@@ -189,6 +202,13 @@ class BulkWriter(Writer):
         self.small_call_at = 0.0  # the loop's time of the last small call, either way
         self._taken = 0
         self._credited = 0
+        self._taken_from_arena: list[int] = []
+        self._taken_from_arena_bytes = 0
+        self._tell_taken = False
+
+    @property
+    def is_sending(self) -> bool:
+        return bool(self._transfers)
 
     def open(self) -> None:
         """Sends an empty abort of request 0, so that the peer knows this stream before it has to answer on it."""
@@ -205,6 +225,19 @@ class BulkWriter(Writer):
         if self._taken - self._credited >= CREDIT_BYTES:
             self._wake()
 
+    def took_shared(self, body: Shared) -> None:
+        """We have taken a body from the peer's arena: it hears of it now and then."""
+        self._taken_from_arena.append(body.position)
+        self._taken_from_arena_bytes += body.length
+        if self._taken_from_arena_bytes >= ARENA_CREDIT_BYTES or len(self._taken_from_arena) >= ARENA_CREDIT_BODIES:
+            self.tell_taken()
+
+    def tell_taken(self) -> None:
+        """Tells the peer of all bodies that were taken from its arena."""
+        if self._taken_from_arena:
+            self._tell_taken = True
+            self._wake()
+
     def on_credit(self, credit: BodyCredit) -> None:
         """The peer has taken so many bytes of ours."""
         if not self._taken_by_peer <= credit.taken <= self._sent:
@@ -219,6 +252,10 @@ class BulkWriter(Writer):
         if self._taken - self._credited >= CREDIT_BYTES:
             self._credited = self._taken
             return _body_frame(BodyCredit(self._taken))
+        if self._tell_taken:
+            taken, self._taken_from_arena = self._taken_from_arena, []
+            self._tell_taken, self._taken_from_arena_bytes = False, 0
+            return _body_frame(BodiesTaken(taken))
         if not self._transfers or self._sent - self._taken_by_peer >= self._window():
             return []
         transfer = self._transfers.popleft()
@@ -236,7 +273,7 @@ class BulkWriter(Writer):
         return NARROW_WINDOW if quiet < SMALL_CALLS_WITHIN else WIDE_WINDOW
 
 
-def _body_frame(piece: BodyChunk | BodyAborted | BodyCredit) -> list[Buffer]:
+def _body_frame(piece: BodyChunk | BodyAborted | BodyCredit | BodiesTaken) -> list[Buffer]:
     return encode_frame(TAG_BODY, NO_TRACE, _BODY.parts(Body(piece)))
 
 

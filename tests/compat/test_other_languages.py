@@ -9,11 +9,12 @@ from pathlib import Path
 
 import pytest
 
+from tests.conftest import missing
+
 HERE = Path(__file__).parent
 # Downloading and building takes its time, once a machine.
 BUILD_SECONDS = 400
 RUN_SECONDS = 120
-REQUIRED = frozenset(filter(None, os.environ.get("RAFKA_LAB_REQUIRE", "").split(",")))
 
 pytestmark = pytest.mark.timeout(BUILD_SECONDS + RUN_SECONDS)
 
@@ -33,10 +34,9 @@ def built(name: str, make: Callable[[Path], None]) -> Path:
     try:
         make(folder)
     except (subprocess.CalledProcessError, subprocess.TimeoutExpired) as error:
-        said = f"{name} clients cannot be built: {error}\n{(error.stderr or b'').decode(errors='replace')[-2000:]}"
-        if name in REQUIRED:
-            pytest.fail(said)
-        pytest.skip(said)
+        missing(
+            name, f"{name} clients cannot be built: {error}\n{(error.stderr or b'').decode(errors='replace')[-2000:]}"
+        )
     (folder / "built").touch()
     return folder
 

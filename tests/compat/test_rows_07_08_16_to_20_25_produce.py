@@ -60,9 +60,13 @@ def _damaged() -> bytes:
     return bytes(damaged)
 
 
-def _remade(**changes: int) -> bytes:
-    header: BatchHeader = parse_header(BATCH)._replace(**changes)
-    return encode_batch(header, BATCH[61:])
+def _remade(batch: bytes = BATCH, **changes: int) -> bytes:
+    header: BatchHeader = parse_header(batch)._replace(**changes)
+    return encode_batch(header, batch[61:])
+
+
+def _three(codec: Codec) -> bytes:
+    return build_batch([NewRecord(b"k", b"v" * 20, 1000)] * 3, codec=codec)
 
 
 @pytest.mark.parametrize(
@@ -75,6 +79,11 @@ def _remade(**changes: int) -> bytes:
         pytest.param(_remade(attributes=CONTROL_BIT), 87, id="a control batch"),
         pytest.param(_remade(record_count=2), 87, id="a count that does not fit the last delta"),
         pytest.param(_remade(record_count=9, last_offset_delta=8), 87, id="more records than bytes"),
+        *(
+            pytest.param(_remade(_three(codec), record_count=n, last_offset_delta=n - 1), 87, id=f"3 are {n}, {codec}")
+            for codec in Codec
+            for n in (2, 4)
+        ),
         pytest.param(_remade(record_count=0, last_offset_delta=-1), 87, id="no record"),
         pytest.param(_remade(attributes=7), 76, id="an unknown codec"),
         pytest.param(b"", 2, id="nothing"),

@@ -3,16 +3,17 @@
 import shlex
 import subprocess
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from typing import Any
 
 import pandas as pd
 import pytest
+from confluent_kafka import Producer
 from IPython.core.error import UsageError
 
 from lab.magics import running_lab
 from lab.widgets import RecordStream
-from rafka_lab import Lab
+from rafka_lab import Kafka, Lab
 
 INPUT = "k1:v1\nnokey\n\n:v3\nk4:\nk5:a:b\n"
 
@@ -87,6 +88,53 @@ def test_other_brokers_are_taken_by_b(shell: Any, cluster: Lab, topic: str) -> N
     found = run(shell, f"-b {cluster.bootstrap} -C -t {topic} -e")
     assert found["value"].tolist() == ["x"]
     assert "trace_id" not in found
+
+
+@pytest.fixture
+def with_groups() -> Iterator[Kafka]:
+    """librdkafka's own mock cluster, which has consumer groups; it lives as long as the client that made it."""
+    owner = Producer({"test.mock.num.brokers": "1", "bootstrap.servers": "mock", "log_level": "0"})
+    broker = next(iter(owner.list_topics(timeout=10).brokers.values()))
+    yield Kafka(f"{broker.host}:{broker.port}")
+    owner.flush(1)
+
+
+def test_a_group_reads_each_record_once_and_goes_on_where_it_was(shell: Any, with_groups: Kafka, topic: str) -> None:
+    with_groups.produce(topic, [f"early {number}" for number in range(20)])
+    # The mock cluster waits for a member that has left as long as for one that is lost.
+    line = f"-b {with_groups.bootstrap} -G readers {topic} -e -X session.timeout.ms=6000"
+    assert sorted(run(shell, line)["value"]) == sorted(f"early {number}" for number in range(20))
+    with_groups.produce(topic, ["late"])
+    assert run(shell, line)["value"].tolist() == ["late"]
+
+
+def test_a_group_reads_several_topics_and_stops_at_the_count(shell: Any, with_groups: Kafka, topic: str) -> None:
+    for name in ("a", "b"):
+        with_groups.produce(f"{topic}-{name}", [name] * 5)
+    found = run(shell, f"-b {with_groups.bootstrap} -G readers {topic}-a {topic}-b -c 10")
+    assert sorted(found["topic"]) == [f"{topic}-a"] * 5 + [f"{topic}-b"] * 5
+    assert len(run(shell, f"-b {with_groups.bootstrap} -G three {topic}-a -c 3")) == 3
+
+
+def test_an_endless_group_is_stopped_by_its_button(shell: Any, with_groups: Kafka, topic: str) -> None:
+    with_groups.produce(topic, "one")
+    stream = run(shell, f"-b {with_groups.bootstrap} -G readers {topic}")
+    deadline = time.monotonic() + 30
+    while stream.count < 1 and time.monotonic() < deadline:
+        time.sleep(0.02)
+    stream.stop()
+    assert stream.frame["value"].tolist() == ["one"]
+    assert not stream.trouble
+
+
+def test_a_broker_without_groups_is_said_at_once(shell: Any, cluster: Lab, topic: str) -> None:
+    cluster.produce(topic, "x")
+    with pytest.raises(UsageError, match=r"this broker has no consumer groups .*: -C -t TOPIC reads without one"):
+        run(shell, f"-G readers {topic} -e")
+    stream = run(shell, f"-G readers {topic}")
+    stream._thread.join(20)
+    assert "this broker has no consumer groups" in stream.trouble
+    assert not stream.running
 
 
 @pytest.mark.parametrize(

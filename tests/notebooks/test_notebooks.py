@@ -23,6 +23,8 @@ SMALL = {
     "batch_bytes": [1_000_000],
     "codecs": ["none", "zstd"],
     "rate": 3000,
+    "suites": ["requests"],
+    "seconds": 0.3,
 }
 
 

@@ -172,6 +172,16 @@ def test_a_topics_partitions_are_spread_over_brokers_and_routed(tmp_path: Path) 
     assert set().union(*held) == set(range(6))
 
 
+@pytest.mark.parametrize("shared", [True, False])
+def test_bodies_lie_in_shared_memory_unless_they_are_to_cross_the_mesh(shared: bool) -> None:
+    with Lab(shared_bodies=shared, trace_ratio=0) as lab:
+        value = os.urandom(500_000)
+        produce(lab.bootstrap, "large", value)
+        assert read_one(lab.bootstrap, "large") == value
+        for node in lab.nodes.values():
+            assert ("rafka-arena" in Path(f"/proc/{node.pid}/maps").read_text()) is shared, node.name
+
+
 def test_a_port_that_is_taken_is_one_sentence() -> None:
     with socket.create_server(("127.0.0.1", 0)) as taken:
         port = taken.getsockname()[1]

@@ -60,7 +60,7 @@ def test_the_viewer_is_framed_and_a_real_jaeger_too(shared_lab: Lab, monkeypatch
     assert str(shared_lab.jaeger()) == f"{shared_lab.traces_url}/"
     assert f'src="{shared_lab.traces_url}/"' in shared_lab.jaeger()._repr_html_()
     monkeypatch.setenv("JAEGER_URL", "http://127.0.0.1:16686")
-    assert str(jaeger_frame(Traces(None))) == "http://127.0.0.1:16686/search?uiEmbed=v0"
+    assert str(jaeger_frame(Traces(None), real=True)) == "http://127.0.0.1:16686/search?uiEmbed=v0"
 
 
 def test_a_remote_notebook_goes_through_its_own_server(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -18,9 +18,10 @@ from hypothesis import strategies as st
 from wal import arrow_kernel
 from wal.arrow_columns import timestamps
 from wal.arrow_decoder import (
+    BATCH_HEADER,
     BadBatchError,
-    batch_headers,
     decode_payload,
+    gather,
     inflate,
     inflated_payload,
     plain_payload,
@@ -52,7 +53,7 @@ def decode(batches: list[bytes], columns: tuple[str, ...] = COLUMNS) -> dict[str
     data = np.frombuffer(b"".join(batches), np.uint8)
     ends = np.cumsum([len(one) for one in batches], dtype=np.int64)
     starts = ends - [len(one) for one in batches]
-    headers = batch_headers(data, starts)
+    headers = gather(data, starts, BATCH_HEADER)
     if (headers["attributes"] & 7).any():
         parts = [inflate(one, int(bits)) for one, bits in zip(batches, headers["attributes"], strict=True)]
         return decode_payload(inflated_payload(parts, headers), columns, batches.__getitem__)

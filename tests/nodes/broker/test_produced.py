@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from nodes import ops
-from nodes.broker.errors import RefusedError
+from nodes.broker.errors import Code, RefusedError
 from nodes.broker.produced import check_produced
 from nodes.broker.registry import Topic
 from nodes.mesh import OpCode, RemoteError
@@ -101,12 +101,14 @@ def test_log_append_time_is_the_brokers_to_set() -> None:
 
 def test_records_that_are_garbage_behind_a_right_crc_harm_only_those_who_decode_them(tmp_path: Path) -> None:
     header = parse_header(BATCH)
-    garbage = encode_batch(header, b"\xff" * 40)
+    without_lengths = encode_batch(header, b"\xff" * 40)
+    garbage = encode_batch(header, b"\x28" + b"\xff" * 20)  # one record of 20 bytes, and nothing in it is right
 
     async def body() -> None:
         async with broker(tmp_path) as caller:
             await caller.create("t")
-            assert (await caller.produce("t", garbage)).error == 0, "records are not decoded on the way in"
+            assert (await caller.produce("t", without_lengths)).error == Code.INVALID_RECORD
+            assert (await caller.produce("t", garbage)).error == 0, "records are counted on the way in, not decoded"
             assert (await caller.fetch("t", version=12)).error == 0
             assert (await caller.fetch("t", version=1)).error == 2
             item = ops.ListOffsetsPartition("t", ops.NO_ID, 0, 5)

@@ -9,6 +9,7 @@ from aiokafka.protocol import admin, fetch, offset, produce
 from aiokafka.protocol.api import RequestHeader_v1
 
 from nodes.kafka import APIS, ApiKey, ErrorCode, Request, decode_request, encode_response, entities
+from nodes.kafka.codec import Wire
 
 MOMENT = datetime.datetime(2026, 1, 2, 3, 4, 5, 678_000, tzinfo=datetime.UTC)
 MOMENT_MS = 1767323045678
@@ -24,11 +25,11 @@ def decoded(request: Any) -> Any:
 
 def answer(key: ApiKey, version: int, response: Any) -> bytes:
     """The response's body, without length and correlation id."""
-    return b"".join(encode_response(Request(APIS[key], version, 5, None, None, 0), response))[8:]
+    return b"".join(encode_response(Request(Wire(APIS[key], version), 5, None, None, 0), response))[8:]
 
 
 def build(key: ApiKey) -> entities.Builders:
-    return entities.builders(APIS[key], 0)
+    return entities.Builders(APIS[key], 0)
 
 
 def read_all(kind: Any, data: bytes) -> Any:

@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 from kio.serial import entity_reader
 
 from nodes.kafka import APIS, Api, ApiKey, ErrorCode, Request, encode_response, encode_versions_answer, entities
-from nodes.kafka.codec import JOIN_BELOW
+from nodes.kafka.codec import JOIN_BELOW, Wire
 
 # For each of about a hundred versions.
 EXAMPLES = 5
@@ -28,7 +28,7 @@ def name_of(value: object) -> str:
 def test_what_is_written_kio_reads_back_equal(api: Api, version: int, data: st.DataObject) -> None:
     kind = entities.response_type(api, version)
     entity = data.draw(st.from_type(kind))
-    answer = b"".join(encode_response(Request(api, version, 99, None, None, 0), entity))
+    answer = b"".join(encode_response(Request(Wire(api, version), 99, None, None, 0), entity))
     length, correlation_id = struct.unpack_from(">ii", answer)
     assert (length, correlation_id) == (len(answer) - 4, 99)
     flexible_header = kind.__flexible__ and api.key is not ApiKey.API_VERSIONS
@@ -42,7 +42,7 @@ def test_what_is_written_kio_reads_back_equal(api: Api, version: int, data: st.D
 def test_large_records_are_passed_on_as_they_are() -> None:
     records = memoryview(bytes(JOIN_BELOW))
     api = APIS[ApiKey.FETCH]
-    build = entities.builders(api, 11)
+    build = entities.Builders(api, 11)
     partition = build.PartitionData(
         partition_index=0,
         error_code=ErrorCode.none,
@@ -56,7 +56,7 @@ def test_large_records_are_passed_on_as_they_are() -> None:
     response = build.FetchResponse(
         throttle_time=datetime.timedelta(), error_code=ErrorCode.none, session_id=0, responses=(topic,)
     )
-    parts = encode_response(Request(api, 11, 1, None, None, 0), response)
+    parts = encode_response(Request(Wire(api, 11), 1, None, None, 0), response)
     assert any(part is records for part in parts)
     assert len(parts) == 2
 

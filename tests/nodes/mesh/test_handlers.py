@@ -4,7 +4,7 @@ import asyncio
 from pathlib import Path
 
 import pytest
-from two_nodes import run_here
+from two_nodes import BODIES, run_here
 
 from nodes.mesh import SINGLE_USE, HandlerError, KafkaCall, Mesh, Payload, RemoteError, Settings, Status
 from nodes.mesh.streams import buffers_of
@@ -222,6 +222,27 @@ def test_calls_beyond_the_bytes_in_flight_wait_in_order_and_time_out_unsent(tmp_
     run_here(test, tmp_path, Settings(bytes_in_flight=1000))
 
 
+@pytest.mark.parametrize("bodies", BODIES)
+def test_closing_loses_no_answer_that_was_given(tmp_path: Path, bodies: str) -> None:
+    async def test(caller: Mesh, server: Mesh) -> None:
+        given: list[int] = []
+
+        async def work(call: KafkaCall) -> Payload:
+            await asyncio.sleep(0.1)
+            given.append(call.request_id)
+            return bytes(200_000 if call.request_id % 3 else 10)
+
+        server.register_kafka_handler(OP, work)
+        calls = [caller.kafka_op_call(server.node_id, OP, 7, b"%d" % n, lane=n) for n in range(300)]
+        answers = asyncio.gather(*calls, return_exceptions=True)
+        await asyncio.sleep(0.05)
+        await server.close()
+        assert len(given) == 300
+        assert [answer for answer in await answers if not isinstance(answer, memoryview)] == []
+
+    run_here(test, tmp_path, BODIES[bodies])
+
+
 def test_closing_lets_handlers_end_and_tells_those_it_cannot_wait_for(tmp_path: Path) -> None:
     async def test(caller: Mesh, server: Mesh) -> None:
         async def work(call: KafkaCall) -> Payload:
@@ -238,8 +259,9 @@ def test_closing_lets_handlers_end_and_tells_those_it_cannot_wait_for(tmp_path: 
             await caller.kafka_op_call(server.node_id, OP, 7, b"0")
         assert caught.value.code == Status.CLOSING
         assert await quick == b"done"
-        results = await asyncio.gather(slow, return_exceptions=True)
-        assert isinstance(results[0], Exception)
+        with pytest.raises(RemoteError, match="shut down") as caught:
+            await slow
+        assert caught.value.code == Status.CLOSING
         await closing
 
     run_here(test, tmp_path, Settings(close_grace=0.4))

@@ -5,6 +5,7 @@ from pathlib import Path
 
 import pytest
 from two_nodes import (
+    BODIES,
     ECHO,
     FAIL,
     GIVE,
@@ -33,15 +34,16 @@ from nodes.mesh import (
 DOWN_WITHIN = 2.5
 
 
+@pytest.mark.parametrize("bodies", BODIES)
 @pytest.mark.parametrize("lane", [None, "connection-1", SINGLE_USE])
-@pytest.mark.parametrize("size", [0, 200, 16 * 1024, 16 * 1024 + 1, 3_000_000])
-def test_a_call_brings_the_answer_back(tmp_path: Path, lane: object, size: int) -> None:
+@pytest.mark.parametrize("size", [0, 200, 4096, 16 * 1024, 16 * 1024 + 1, 3_000_000])
+def test_a_call_brings_the_answer_back(tmp_path: Path, bodies: str, lane: object, size: int) -> None:
     async def test(mesh: Mesh, child: Child) -> None:
         body = bytes(range(256)) * (size // 256 + 1)
         answer = await mesh.kafka_op_call(child.node_id, ECHO, 7, [body[:10], memoryview(body)[10:size]], lane=lane)
         assert answer == (body[:10] + body[10:size])
 
-    run(test, tmp_path)
+    run(test, tmp_path, settings=BODIES[bodies])
 
 
 def test_errors_of_the_remote_side_carry_a_code(tmp_path: Path) -> None:
@@ -55,7 +57,8 @@ def test_errors_of_the_remote_side_carry_a_code(tmp_path: Path) -> None:
     run(test, tmp_path)
 
 
-def test_a_lane_keeps_the_order_of_its_calls_with_large_ones_among_them(tmp_path: Path) -> None:
+@pytest.mark.parametrize("bodies", BODIES)
+def test_a_lane_keeps_the_order_of_its_calls_with_large_ones_among_them(tmp_path: Path, bodies: str) -> None:
     async def test(mesh: Mesh, child: Child) -> None:
         bodies = [b"%08d" % n + bytes(400_000 if n % 7 == 0 else 10) for n in range(200)]
         calls = [mesh.kafka_op_call(child.node_id, REMEMBER, 7, body, lane="one") for body in bodies]
@@ -63,10 +66,11 @@ def test_a_lane_keeps_the_order_of_its_calls_with_large_ones_among_them(tmp_path
         order = bytes(await mesh.kafka_op_call(child.node_id, RECALL, 7, b"")).split(b",")
         assert order == [body[:8] for body in bodies]
 
-    run(test, tmp_path)
+    run(test, tmp_path, settings=BODIES[bodies])
 
 
-def test_a_caller_that_gives_up_on_a_large_body_does_not_block_its_lane(tmp_path: Path) -> None:
+@pytest.mark.parametrize("bodies", BODIES)
+def test_a_caller_that_gives_up_on_a_large_body_does_not_block_its_lane(tmp_path: Path, bodies: str) -> None:
     async def test(mesh: Mesh, child: Child) -> None:
         for _ in range(5):
             large = asyncio.create_task(mesh.kafka_op_call(child.node_id, SIZE, 7, bytes(30_000_000), lane="one"))
@@ -75,10 +79,11 @@ def test_a_caller_that_gives_up_on_a_large_body_does_not_block_its_lane(tmp_path
             answer = await mesh.kafka_op_call(child.node_id, ECHO, 7, b"next", lane="one", timeout=10)
             assert answer == b"next"
 
-    run(test, tmp_path)
+    run(test, tmp_path, settings=BODIES[bodies])
 
 
-def test_large_answers_flow_beside_small_calls(tmp_path: Path) -> None:
+@pytest.mark.parametrize("bodies", BODIES)
+def test_large_answers_flow_beside_small_calls(tmp_path: Path, bodies: str) -> None:
     async def test(mesh: Mesh, child: Child) -> None:
         large = [mesh.kafka_op_call(child.node_id, GIVE, 7, b"5000000") for _ in range(4)]
         small = [mesh.kafka_op_call(child.node_id, ECHO, 7, b"%d" % n, lane=n) for n in range(200)]
@@ -86,7 +91,7 @@ def test_large_answers_flow_beside_small_calls(tmp_path: Path) -> None:
         assert [len(answer) for answer in answers[:4]] == [5_000_000] * 4
         assert [int(bytes(answer)) for answer in answers[4:]] == list(range(200))
 
-    run(test, tmp_path)
+    run(test, tmp_path, settings=BODIES[bodies])
 
 
 def test_a_deadline_ends_the_call_on_both_sides(tmp_path: Path) -> None:
@@ -102,7 +107,8 @@ def test_a_deadline_ends_the_call_on_both_sides(tmp_path: Path) -> None:
     run(test, tmp_path)
 
 
-def test_bytes_in_flight_are_bounded_and_waiting_calls_are_served_in_order(tmp_path: Path) -> None:
+@pytest.mark.parametrize("bodies", BODIES)
+def test_bytes_in_flight_are_bounded_and_waiting_calls_are_served_in_order(tmp_path: Path, bodies: str) -> None:
     async def test(mesh: Mesh, child: Child) -> None:
         calls = [mesh.kafka_op_call(child.node_id, SIZE, 7, bytes(20_000_000), lane=n) for n in range(6)]
         tasks = [asyncio.create_task(call) for call in calls]
@@ -111,7 +117,7 @@ def test_bytes_in_flight_are_bounded_and_waiting_calls_are_served_in_order(tmp_p
             assert mesh._links[child.node_id].calling._bytes <= mesh.settings.bytes_in_flight
         assert [int(bytes(task.result())) for task in tasks] == [20_000_000] * 6
 
-    run(test, tmp_path)
+    run(test, tmp_path, settings=BODIES[bodies])
 
 
 def test_a_body_over_the_limit_and_a_stranger_are_refused_before_sending(tmp_path: Path) -> None:

@@ -14,6 +14,9 @@ from typing import Any
 from nodes.mesh import Mesh, NodeState, Settings, tune_interpreter
 
 ROOT = Path(__file__).parents[3]
+# Between nodes of one machine large bodies lie in shared memory; without an arena they travel, as between machines.
+OVER_THE_MESH = Settings(arena_bytes=0)
+BODIES = {"shared": Settings(), "over the mesh": OVER_THE_MESH}
 ECHO, SIZE, SLEEP, FAIL, REFUSE, GIVE, REMEMBER, RECALL, COUNTERS, ECHO_IN_TASK = range(0x20, 0x2A)
 
 
@@ -48,9 +51,11 @@ class Child:
 
 
 @asynccontextmanager
-async def two_nodes(folder: Path, *, child_dials: bool = False) -> AsyncIterator[tuple[Mesh, Child]]:
+async def two_nodes(
+    folder: Path, *, child_dials: bool = False, settings: Settings | None = None
+) -> AsyncIterator[tuple[Mesh, Child]]:
     """Our node, connected to the child, which one of the two has dialed."""
-    mesh = Mesh(folder / "ours", role="gateway")
+    mesh = Mesh(folder / "ours", role="gateway", settings=settings)
     await mesh.start()
     child = Child(folder / "theirs", [mesh.node_id], mesh.addresses if child_dials else None)
     try:
@@ -66,11 +71,17 @@ async def two_nodes(folder: Path, *, child_dials: bool = False) -> AsyncIterator
             child.end()
 
 
-def run(test: Callable[[Mesh, Child], Coroutine[Any, Any, None]], folder: Path, *, child_dials: bool = False) -> None:
-    """Runs a test on two connected nodes in two processes."""
+def run(
+    test: Callable[[Mesh, Child], Coroutine[Any, Any, None]],
+    folder: Path,
+    *,
+    child_dials: bool = False,
+    settings: Settings | None = None,
+) -> None:
+    """Runs a test on two connected nodes in two processes. `settings` are those of ours."""
 
     async def body() -> None:
-        async with two_nodes(folder, child_dials=child_dials) as (mesh, child):
+        async with two_nodes(folder, child_dials=child_dials, settings=settings) as (mesh, child):
             await test(mesh, child)
 
     tune_interpreter()

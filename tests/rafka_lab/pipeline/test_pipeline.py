@@ -60,7 +60,7 @@ def test_each_record_is_in_the_tables_once_over_many_runs(spark: SparkSession, t
     assert found == topics
     report = third.report.read_text()
     assert "no offset is missing" in report
-    assert f"{len(grown):,} records" in report
+    assert f"<dt>records</dt><dd>{len(grown):,}</dd>" in report
 
 
 def test_gaps_and_duplicates_are_found(spark: SparkSession) -> None:

@@ -4,19 +4,32 @@ import sqlite3
 import time
 from collections.abc import Iterator
 from pathlib import Path
+from uuid import uuid4
 
 import pytest
 from confluent_kafka import OFFSET_BEGINNING, Consumer, KafkaError, Producer, TopicPartition
 from confluent_kafka.admin import AdminClient, NewTopic
+from hypothesis import given, settings
+from hypothesis import strategies as st
 from pyspark.errors import PySparkException
 from pyspark.sql import DataFrame, SparkSession
 
 from rafka_lab import Lab
 from rafka_lab.pipeline import run_pipeline, spans_frame
 from rafka_lab.spark_writer import produce_batches
-from tests.wal.spark.logs_for_spark import Consumed, as_consumed
+from tests.wal.spark.logs_for_spark import Consumed, as_consumed, scan
 
 CODECS = ("none", "gzip", "snappy", "lz4", "zstd")
+# Of brokers that know message format 2, 1 and 0, as librdkafka speaks to them; zstd came with format 2.
+NEWEST = "newest"
+FORMATS = {NEWEST: CODECS, "0.10.0": CODECS[:4], "0.9.0": CODECS[:3]}
+PARTITIONS = 2
+RECORD = st.tuples(
+    st.none() | st.binary(max_size=40),
+    st.none() | st.binary(max_size=400),
+    st.lists(st.tuples(st.text(min_size=1, max_size=8), st.none() | st.binary(max_size=20)), max_size=3),
+)
+Sent = tuple[tuple[str, str], int, list[tuple[bytes | None, bytes | None, list[tuple[str, str | bytes | None]]]]]
 
 
 @pytest.fixture(scope="module")
@@ -102,6 +115,50 @@ def test_spark_reads_from_the_log_what_a_consumer_reads_over_the_wire(spark: Spa
     assert {row.topic for row in read(spark, lab, columns="topic").distinct().collect()} <= {"orders", "copied"}
     with pytest.raises(PySparkException, match="has no topic gone"):
         read(spark, lab, topics="gone").count()
+
+
+@settings(max_examples=20)
+@given(
+    batches=st.lists(
+        st.tuples(
+            st.sampled_from([(version, codec) for version in FORMATS for codec in FORMATS[version]]),
+            st.integers(0, PARTITIONS - 1),
+            st.lists(RECORD, min_size=1, max_size=20),
+        ),
+        min_size=1,
+        max_size=6,
+    )
+)
+def test_whatever_clients_send_in_whatever_format_is_read_alike_from_the_log_and_over_the_wire(
+    lab: Lab, clients: dict[tuple[str, str], Producer], batches: list[Sent]
+) -> None:
+    admin = AdminClient({"bootstrap.servers": lab.bootstrap})
+    topic = f"any-{uuid4().hex}"
+    admin.create_topics([NewTopic(topic, PARTITIONS)])[topic].result(30)
+    for client, partition, records in batches:
+        for key, value, headers in records:
+            sent = headers if client[0] == NEWEST else None  # older formats have none
+            clients[client].produce(topic, value, key, partition=partition, headers=sent)
+        assert clients[client].flush(30) == 0
+    over_the_wire = consume(lab, topic)
+    assert len(over_the_wire) == sum(len(records) for _, _, records in batches)
+    assert as_consumed(scan(log_of(lab), topics=topic)) == over_the_wire
+    admin.delete_topics([topic])[topic].result(30)
+    assert topic not in scan(log_of(lab), columns="topic")["topic"].to_pylist()
+
+
+@pytest.fixture(scope="module")
+def clients(lab: Lab) -> dict[tuple[str, str], Producer]:
+    """A producer for each message format and codec."""
+    old = {"api.version.request": False, "enable.idempotence": False}
+    return {
+        (version, codec): Producer(
+            {"bootstrap.servers": lab.bootstrap, "compression.type": codec, "linger.ms": 1}
+            | ({} if version == NEWEST else {**old, "broker.version.fallback": version})
+        )
+        for version, codecs in FORMATS.items()
+        for codec in codecs
+    }
 
 
 def test_rows_are_produced_through_the_gateway(spark: SparkSession, lab: Lab) -> None:

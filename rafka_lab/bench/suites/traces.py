@@ -19,15 +19,16 @@ from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 from urllib.parse import quote, urlsplit
 
-import psutil  # type: ignore[import-untyped]
+import psutil
 from opentelemetry.trace import set_span_in_context
 
-from bench.report import Report
+from rafka_lab.bench.bench import Bench
+from rafka_lab.bench.report import Report
+from rafka_lab.node import process_environment
 from traces import names, protobuf
 from traces.wiring import configure
 
-ROOT = Path(__file__).parents[1]
-SPANS = 1_000_000
+QUICK_SPANS, FULL_SPANS = 100_000, 1_000_000
 TRACES_A_REQUEST = 1000
 SENDERS = 2
 RECORDED = 8000
@@ -41,7 +42,9 @@ class Collector:
 
     def __init__(self, folder: Path) -> None:
         command = [sys.executable, "-m", "traces", "--control-pipe", "--store", str(folder / "traces.db")]
-        self._process = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, cwd=ROOT)
+        self._process = subprocess.Popen(
+            command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, env=process_environment()
+        )
         assert self._process.stdout is not None
         self.url: str = json.loads(self._process.stdout.readline())["traces"]
         self._seen = psutil.Process(self._process.pid)
@@ -170,11 +173,11 @@ def request(service: str, spans: list[bytes]) -> bytes:
     return protobuf.export_request(protobuf.resource({"service.name": service}), [(scope, "", spans)])
 
 
-def fill(report: Report, running: Collector) -> None:
+def fill(report: Report, running: Collector, spans: int) -> None:
     rng = random.Random(1)
     begin = time.time_ns() - 3600 * 10**9
     sent, wall, before = 0, 0.0, running.cpu()
-    while sent < SPANS:
+    while sent < spans:
         chunks = [produces(TRACES_A_REQUEST, rng, begin + sent * 40_000 + at * 1000) for at in range(2 * SENDERS)]
         threads = [
             threading.Thread(target=running.post, args=([body for chunk in chunks[at::SENDERS] for body in chunk],))
@@ -206,7 +209,7 @@ def answers_within(report: Report, running: Collector, name: str, path: str, tar
     report.at_most(name, statistics.median(times), target, "ms", f"slowest of {CALLS}: {max(times):.0f} ms")
 
 
-def searches(report: Report, running: Collector) -> None:
+def searches(report: Report, running: Collector, spans: int) -> None:
     newest = json.loads(running.get("/api/traces?service=broker&limit=1"))["data"][0]["spans"][0]
     request_id = next(tag["value"] for tag in newest["tags"] if tag["key"] == names.MESH_REQUEST_ID)
     rare = quote(json.dumps({names.MESH_REQUEST_ID: str(request_id)}))
@@ -219,9 +222,9 @@ def searches(report: Report, running: Collector) -> None:
         "by two common tags": f"service=broker&tags={common}",
         "by errors where there are none": "service=broker&tags=" + quote('{"error":"true"}'),
     }.items():
-        answers_within(report, running, f"search over 1,000,000 spans {name}", f"/api/traces?{query}&limit=20", 200)
+        answers_within(report, running, f"search over {spans:,} spans {name}", f"/api/traces?{query}&limit=20", 200)
     path = "/api/v3/trace-summaries?query.service_name=gateway&query.num_traces=100"
-    answers_within(report, running, "100 summaries out of 1,000,000 spans", path, 200)
+    answers_within(report, running, f"100 summaries out of {spans:,} spans", path, 200)
 
 
 def large_trace(report: Report, running: Collector) -> None:
@@ -253,9 +256,11 @@ def large_trace(report: Report, running: Collector) -> None:
         answers_within(report, running, f"a trace of 1,000 spans, {version}", path, 50)
 
 
-def run(report: Report) -> None:
+def run(bench: Bench) -> None:
+    report = bench.report
+    spans = QUICK_SPANS if bench.quick else FULL_SPANS
     recorder(report)
     with collector() as running:
-        fill(report, running)
-        searches(report, running)
+        fill(report, running, spans)
+        searches(report, running, spans)
         large_trace(report, running)

@@ -1,7 +1,7 @@
 """The mesh between two processes on loopback: calls a second, latency, large bodies, memory, a flood of strangers.
 
-The other process is the tests' `child_node.py`. Absolute figures depend on the machine, so the same is done on a bare
-stream in the same run, with minimal framing and no mesh: what the binding gives on this machine at this hour.
+The other process is this module with the word `node`. Absolute figures depend on the machine, so the same is done on a
+bare stream in the same run, with minimal framing and no mesh: what the binding gives on this machine at this hour.
 """
 
 import asyncio
@@ -19,12 +19,14 @@ from pathlib import Path
 
 import psutil
 
-from bench.report import Report
-from nodes.mesh import NO_TRACE, SINGLE_USE, Mesh, quic, run_node
+from nodes.mesh import NO_TRACE, SINGLE_USE, KafkaCall, Mesh, quic, run_node, stop_event
+from rafka_lab.bench.bench import Bench
+from rafka_lab.bench.report import Report
+from rafka_lab.node import process_environment
 
-ROOT = Path(__file__).parents[1]
-CHILD = ROOT / "tests" / "nodes" / "mesh" / "child_node.py"
-ECHO, SIZE, ECHO_IN_TASK = 0x20, 0x21, 0x29
+# Op codes that no Kafka op has.
+ECHO, SIZE, ECHO_IN_TASK = 0x20, 0x21, 0x22
+MODULE = "rafka_lab.bench.suites.mesh"
 SMALL = b"x" * 200
 MEGABYTE = b"z" * 1_000_000
 CALLERS = 64
@@ -82,8 +84,8 @@ class Pair:
 async def pair() -> AsyncIterator[Pair]:
     with tempfile.TemporaryDirectory() as folder:
         mesh = Mesh(Path(folder) / "ours", role="gateway")
-        command = [sys.executable, str(CHILD), str(Path(folder) / "theirs"), mesh.node_id]
-        child = subprocess.Popen(command, stdout=subprocess.PIPE, env={"PYTHONPATH": str(ROOT)})
+        command = [sys.executable, "-m", MODULE, "node", str(Path(folder) / "theirs"), mesh.node_id]
+        child = subprocess.Popen(command, stdout=subprocess.PIPE, env=process_environment())
         try:
             assert child.stdout is not None
             said = json.loads(child.stdout.readline())
@@ -155,6 +157,30 @@ def bare_frames(data: bytes) -> list[tuple[int, bytes]]:
     return frames
 
 
+async def serve_node(folder: Path, caller: str) -> None:
+    """The other end of `Pair`: sends bodies back, or says how long they were."""
+    mesh = Mesh(folder, role="broker", allow=[caller])
+
+    def echo(call: KafkaCall) -> memoryview:
+        return call.payload
+
+    async def size(call: KafkaCall) -> bytes:
+        return str(len(call.payload)).encode()
+
+    async def echo_in_task(call: KafkaCall) -> memoryview:
+        return call.payload
+
+    mesh.register_kafka_handler(ECHO, echo)
+    mesh.register_kafka_handler(SIZE, size)
+    mesh.register_kafka_handler(ECHO_IN_TASK, echo_in_task)
+    stop = stop_event()
+    await mesh.start()
+    sys.stdout.write(json.dumps({"node_id": mesh.node_id, "addresses": mesh.addresses}) + "\n")
+    sys.stdout.flush()
+    await stop.wait()
+    await mesh.close()
+
+
 async def serve_bare() -> None:
     """The other end of `Bare`: sends the first stream back, swallows the second and confirms its end."""
     endpoint = await quic.bind(quic.new_secret(), ["127.0.0.1:0", "[::1]:0"])
@@ -182,8 +208,8 @@ async def copy(source: quic.Stream, target: quic.Stream | None) -> None:
 
 async def bare() -> tuple[float, float, float]:
     """Calls a second of 64 callers, p50 of one, and MB/s of a bare stream."""
-    command = [sys.executable, "-m", "bench.mesh", "bare"]
-    child = await asyncio.create_subprocess_exec(*command, stdout=asyncio.subprocess.PIPE, cwd=ROOT)
+    command = [sys.executable, "-m", MODULE, "bare"]
+    child = await asyncio.create_subprocess_exec(*command, stdout=asyncio.subprocess.PIPE, env=process_environment())
     assert child.stdout is not None
     node_id, addresses = json.loads(await child.stdout.readline())
     endpoint = await quic.bind(quic.new_secret(), ["127.0.0.1:0", "[::1]:0"])
@@ -299,8 +325,8 @@ async def attack(peer: str, addresses: list[str], seconds: float) -> None:
 
 
 async def flood(report: Report, nodes: Pair) -> None:
-    command = [sys.executable, "-m", "bench.mesh", "attack", nodes.peer, *nodes.addresses]
-    attacker = await asyncio.create_subprocess_exec(*command, stdout=asyncio.subprocess.PIPE, cwd=ROOT)
+    command = [sys.executable, "-m", MODULE, "attack", nodes.peer, *nodes.addresses]
+    attacker = await asyncio.create_subprocess_exec(*command, stdout=asyncio.subprocess.PIPE, env=process_environment())
     await asyncio.sleep(1)
     times = await nodes.latencies(3, pause=0.001)
     assert attacker.stdout is not None
@@ -310,15 +336,30 @@ async def flood(report: Report, nodes: Pair) -> None:
     report.at_most("calls under a flood of strangers, p99", at(times, 0.99) * 1e3, 20, "ms", note)
 
 
-async def measure(report: Report) -> None:
-    for part in (small_calls, large_bodies, memory, cancellation, flood):
+# What it does when all is well; the others are for the full form.
+QUICK = (small_calls, large_bodies)
+FULL = (*QUICK, memory, cancellation, flood)
+
+
+async def measure(report: Report, parts: Sequence[Callable[[Report, Pair], Awaitable[None]]]) -> None:
+    for part in parts:
         async with pair() as nodes:
             await part(report, nodes)
 
 
-def run(report: Report) -> None:
-    run_node(measure(report))
+def run(bench: Bench) -> None:
+    run_node(measure(bench.report, QUICK if bench.quick else FULL))
+
+
+def serve(role: str, *words: str) -> None:
+    """The other processes of this suite."""
+    if role == "node":
+        run_node(serve_node(Path(words[0]), words[1]))
+    elif role == "bare":
+        run_node(serve_bare())
+    else:
+        run_node(attack(words[0], list(words[1:]), 5))
 
 
 if __name__ == "__main__":
-    run_node(serve_bare() if sys.argv[1] == "bare" else attack(sys.argv[2], sys.argv[3:], 5))
+    serve(*sys.argv[1:])

@@ -1,13 +1,12 @@
 """The log against the plain file calls it is made of: appends, group commit, recovery, reads, memory.
 
-All files lie in one temporary folder (RAFKA_LAB_BENCH_DIR chooses where) that is removed at the end.
+All files lie in one temporary folder that is removed at the end.
 """
 
 import json
 import os
 import subprocess
 import sys
-import tempfile
 import threading
 import time
 from collections.abc import Callable
@@ -18,7 +17,11 @@ from uuid import UUID
 
 import psutil
 
-from bench.report import Report
+from rafka_lab.bench.bench import Bench
+from rafka_lab.bench.report import Report
+from rafka_lab.bench.sides import folder_for
+from rafka_lab.errors import LabError
+from rafka_lab.node import process_environment
 from wal.batch import check_batch
 from wal.control import TopicRecord
 from wal.disk import Disk
@@ -26,7 +29,6 @@ from wal.log import Durability, NewBatch, SingleWal
 from wal.records import build_batch
 from wal.settings import GIB, KIB, MIB, WalSettings
 
-ROOT = Path(__file__).parents[1]
 TOPIC = TopicRecord(
     topic_id=UUID(int=1), org_id=1, name="bench", ulid="top_bench", slug="bench", rrl="bench", leaders=[1]
 )
@@ -202,7 +204,7 @@ def recovery(report: Report, folder: Path) -> None:
 KILLED = """
 import os, sys
 from pathlib import Path
-from bench.wal import batch_of, opened
+from rafka_lab.bench.suites.wal import batch_of, opened
 from wal.settings import KIB, MIB, WalSettings
 log = opened(Path(sys.argv[1]), WalSettings(checkpoint_bytes=16 * MIB))
 new = batch_of(64 * KIB)
@@ -217,7 +219,7 @@ def after_kill(report: Report, folder: Path) -> None:
     """300 MB, a checkpoint every 16 MB, then kill -9: what recovery reads is what lies behind the last one."""
     killed = subprocess.run(
         [sys.executable, "-c", KILLED, str(folder / "killed"), str(300 * MIB // (64 * KIB))],
-        cwd=ROOT,
+        env=process_environment(),
         stdout=subprocess.PIPE,
         check=False,
     )
@@ -311,7 +313,10 @@ def memory(report: Report, folder: Path) -> None:
     for name in ("1,000,000 entries, open", "1,000,000 entries, open without the index"):
         said = json.loads(
             subprocess.run(
-                [sys.executable, "-c", MEMORY, str(place)], cwd=ROOT, stdout=subprocess.PIPE, check=True
+                [sys.executable, "-c", MEMORY, str(place)],
+                env=process_environment(),
+                stdout=subprocess.PIPE,
+                check=True,
             ).stdout
         )
         assert said["entries"] == ENTRIES
@@ -322,11 +327,18 @@ def memory(report: Report, folder: Path) -> None:
     remove(place)
 
 
-def run(report: Report) -> None:
-    with tempfile.TemporaryDirectory(dir=os.environ.get("RAFKA_LAB_BENCH_DIR")) as name:
-        folder = Path(name)
-        free = psutil.disk_usage(name).free
+# Small enough for a few seconds each; the others write gigabytes.
+QUICK = (append_written, append_synced, sequential_read, after_kill)
+FULL = (*QUICK, recovery, memory)
+
+
+def run(bench: Bench) -> None:
+    with folder_for("wal") as folder:
+        free = psutil.disk_usage(str(folder)).free
         if free < 2 * LARGE_LOG:
-            raise SystemExit(f"the benchmarks need {2 * LARGE_LOG // GIB} GB free in {name}, there are {free // GIB}")
-        for part in (append_written, append_synced, sequential_read, recovery, after_kill, memory):
-            part(report, folder)
+            raise LabError(
+                f"the log's benchmarks need {2 * LARGE_LOG // GIB} GB free in {folder}, there are {free // GIB}: "
+                "set RAFKA_LAB_BENCH_DIR to a folder on a larger disk"
+            )
+        for part in QUICK if bench.quick else FULL:
+            part(bench.report, folder)

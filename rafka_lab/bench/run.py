@@ -1,0 +1,63 @@
+"""A run of the benchmarks from its suites to its result."""
+
+import importlib
+import time
+from collections.abc import Sequence
+from datetime import UTC, datetime
+from typing import TYPE_CHECKING, TextIO
+
+from rafka_lab.bench.bench import Bench, Pace
+from rafka_lab.bench.machine import this_machine
+from rafka_lab.bench.report import Report
+from rafka_lab.bench.results import FORMAT, Run, ratios
+from rafka_lab.bench.sides import KAFKA, OURS
+from rafka_lab.bench.suites import SUITES
+from rafka_lab.bench.targets import judge
+from rafka_lab.errors import LabError
+
+if TYPE_CHECKING:
+    import pandas as pd  # type: ignore[import-untyped]
+
+
+def run_suites(
+    suites: Sequence[str] = (),
+    *,
+    quick: bool = False,
+    peer: str | None = None,
+    pace: Pace | None = None,
+    command: str = "",
+    out: TextIO | None = None,
+) -> Run:
+    """Runs the named suites, or all. `peer` is `kafka` (started here), the address of a cluster, or nothing."""
+    unknown = sorted(set(suites) - set(SUITES))
+    if unknown:
+        raise LabError(f"no suite {', '.join(unknown)}; there are: {', '.join(SUITES)}")
+    report = Report(OURS, out)
+    bench = Bench(report, quick=quick, peer=peer, pace=pace)
+    started, clock = datetime.now(UTC), time.monotonic()
+    for name in suites or SUITES:
+        report.begin(name)
+        importlib.import_module(f"rafka_lab.bench.suites.{name}").run(bench)
+    found = ratios(report.figures, OURS, [side for side in bench.versions if side != OURS])
+    return Run(
+        format=FORMAT,
+        command=command,
+        started=started.isoformat(timespec="seconds"),
+        seconds=time.monotonic() - clock,
+        quick=quick,
+        machine=this_machine(),
+        versions=bench.versions,
+        figures=report.figures,
+        ratios=found,
+        checks=report.checks,
+        targets=judge(found, peer or KAFKA),
+    )
+
+
+def frame(of: Run) -> "pd.DataFrame":
+    """A line a figure: suite, workload, side, metric, unit, median, low, high, runs."""
+    import msgspec
+    import pandas as pd
+
+    lines = [msgspec.to_builtins(figure) for figure in of.figures]
+    return pd.DataFrame([{**line, **line.pop("spread")} for line in lines]).drop(columns="values", errors="ignore")

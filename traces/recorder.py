@@ -308,8 +308,10 @@ class LightTracer(Tracer):
     ) -> Span:
         parent = get_current_span(context)
         start = start_time or _time_ns()
-        known = parent.get_span_context()
-        if not known.is_valid:
+        if type(parent) is RecordedSpan:
+            span = RecordedSpan(self, name, kind, parent._trace_id, parent._span_id, attributes, start)
+            span._trace_state = parent._trace_state
+        elif not (known := parent.get_span_context()).is_valid:
             root = self.root(name, kind, attributes, start)
             if root is None:
                 return _unsampled(_new_id() + _new_id(), DEFAULT_TRACE_STATE)

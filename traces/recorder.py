@@ -1,7 +1,8 @@
-"""A light span recorder behind the OpenTelemetry API: a span costs a few microseconds from start to end, its encoding
-included; the exporting thread (`exporter.py`) only sends. Never raises into the caller.
+"""A light span recorder behind the OpenTelemetry API: starting and ending a span costs about 1 us, the rest is done by
+the exporting thread (`exporter.py`). Never raises into the caller.
 
-Libraries of the nodes reach the short ways (`child`, `root`, `remote_child`) by `sites.py`; all others speak the API.
+A span is its own record: `end()` puts it on the exporter's queue as it is, and it is encoded there. Libraries of the
+nodes reach the short ways (`child`, `point`, `root`) by `sites.py`; all others speak the API.
 """
 
 import os
@@ -193,7 +194,7 @@ class RecordedSpan(Span):
         self.end()
 
     def encode(self) -> bytes:
-        """OTLP's message of the span."""
+        """OTLP's message of the span; called by the exporting thread."""
         rest = self._rest() if self._events or self._links or self._status else _PLAIN_REST[self._flags]
         parent_id = self._parent_id
         if self._trace_state is not DEFAULT_TRACE_STATE:

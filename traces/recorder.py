@@ -42,8 +42,6 @@ _KNOWS_REMOTE, _REMOTE = 0x100, 0x200
 _LOCAL_FLAGS, _REMOTE_FLAGS = 1 | _KNOWS_REMOTE, 1 | _KNOWS_REMOTE | _REMOTE
 # What follows the attributes of a span that has no events, links or status.
 _PLAIN_REST = {flags: protobuf.rest((), (), b"", flags) for flags in (_LOCAL_FLAGS, _REMOTE_FLAGS)}
-# OTLP numbers kinds from 1 (internal), the API from 0.
-_OTLP_KIND = {kind: kind.value + 1 for kind in SpanKind}
 _RATIO_BITS = 64
 _ID_BYTES = 8
 # Ids made at once: a call of the system for each would cost as much as the rest of a span.
@@ -187,7 +185,7 @@ class RecordedSpan(Span):
     def end(self, end_time: int | None = None) -> None:
         if self._end == 0:
             self._end = end_time or _time_ns()
-            self._tracer.exporter.put(self)
+            self._tracer.put(self)
 
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: Any) -> None:
         if error is not None and self._end == 0:
@@ -208,7 +206,7 @@ class RecordedSpan(Span):
             self._span_id,
             parent,
             self._name,
-            _OTLP_KIND[self._kind],
+            self._kind._value_ + 1,  # OTLP numbers kinds from 1 (internal), the API from 0
             self._start,
             self._end,
             self._encoded_attributes(),
@@ -217,12 +215,16 @@ class RecordedSpan(Span):
 
     def _encoded_attributes(self) -> bytes:
         fixed, own = self._fixed, self._attributes
-        if own is None:
-            return b"".join([protobuf.fixed_attributes(one) for one in fixed])
-        for one in fixed:
-            if not one.keys().isdisjoint(own):
-                return protobuf.own_attributes({**{key: value for one in fixed for key, value in one.items()}, **own})
-        return b"".join([*[protobuf.fixed_attributes(one) for one in fixed], protobuf.own_attributes(own)])
+        encoded = b""
+        if own is not None:
+            for one in fixed:
+                if not one.keys().isdisjoint(own):
+                    everything = {key: value for one in fixed for key, value in one.items()}
+                    return protobuf.own_attributes({**everything, **own})
+            encoded = protobuf.own_attributes(own)
+        for one in reversed(fixed):
+            encoded = (one.encoded or protobuf.fixed_attributes(one)) + encoded
+        return encoded
 
     def _rest(self) -> bytes:
         return protobuf.rest(
@@ -264,7 +266,7 @@ class LightTracer(Tracer):
         self, provider: "LightTracerProvider", name: str, version: str, schema: str, attributes: Attributes
     ) -> None:
         self.name = name
-        self.exporter = provider.exporter
+        self.put = provider.exporter.put
         self.schema_url = schema
         self.message = protobuf.scope(name, version, attributes)
         self.sibling = provider.scope
@@ -307,8 +309,10 @@ class LightTracer(Tracer):
     ) -> Span:
         parent = get_current_span(context)
         start = start_time or _time_ns()
-        known = parent.get_span_context()
-        if not known.is_valid:
+        if type(parent) is RecordedSpan:
+            span = RecordedSpan(self, name, kind, parent._trace_id, parent._span_id, attributes, start)
+            span._trace_state = parent._trace_state
+        elif not (known := parent.get_span_context()).is_valid:
             root = self.root(name, kind, attributes, start)
             if root is None:
                 return _unsampled(_new_id() + _new_id(), DEFAULT_TRACE_STATE)

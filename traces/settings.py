@@ -10,6 +10,8 @@ from traces.errors import ConfigurationError
 
 DEFAULT_ENDPOINT = "http://127.0.0.1:4318"
 TRACES_PATH = "/v1/traces"
+PROTOCOL = "http/protobuf"
+_EXPORTERS = ("otlp", "none")
 _SAMPLERS = ("always_on", "always_off", "traceidratio")
 
 
@@ -63,7 +65,7 @@ def from_environment(base: RecorderSettings, environ: Mapping[str, str] | None =
             **pairs(env, "OTEL_EXPORTER_OTLP_HEADERS"),
             **pairs(env, "OTEL_EXPORTER_OTLP_TRACES_HEADERS"),
         },
-        disabled=base.disabled or env.get("OTEL_SDK_DISABLED", "").lower() == "true",
+        disabled=base.disabled or env.get("OTEL_SDK_DISABLED", "").lower() == "true" or _exporter(env) == "none",
         ratio=ratio,
         parent_based=parent_based,
         queue_size=_count(env, "OTEL_BSP_MAX_QUEUE_SIZE", base.queue_size),
@@ -133,10 +135,28 @@ def traces_endpoint(base_url: str, where: str) -> str:
 
 def _endpoint(env: Mapping[str, str], default: str) -> str:
     if exact := env.get("OTEL_EXPORTER_OTLP_TRACES_ENDPOINT"):
-        return checked_endpoint(exact, "OTEL_EXPORTER_OTLP_TRACES_ENDPOINT")
+        return _checked_protocol(env, checked_endpoint(exact, "OTEL_EXPORTER_OTLP_TRACES_ENDPOINT"))
     if base := env.get("OTEL_EXPORTER_OTLP_ENDPOINT"):
-        return traces_endpoint(base, "OTEL_EXPORTER_OTLP_ENDPOINT")
+        return _checked_protocol(env, traces_endpoint(base, "OTEL_EXPORTER_OTLP_ENDPOINT"))
     return default
+
+
+def _exporter(env: Mapping[str, str]) -> str:
+    name = env.get("OTEL_TRACES_EXPORTER", "otlp")
+    if name not in _EXPORTERS:
+        raise ConfigurationError(f"OTEL_TRACES_EXPORTER is {name!r}; it may be one of: {', '.join(_EXPORTERS)}")
+    return name
+
+
+def _checked_protocol(env: Mapping[str, str], endpoint: str) -> str:
+    """The protocol is fixed: spans for somebody's gRPC port would be lost, and only the log would say so."""
+    protocol = _either(env, "PROTOCOL") or PROTOCOL
+    if protocol != PROTOCOL:
+        raise ConfigurationError(
+            f"OTEL_EXPORTER_OTLP_PROTOCOL is {protocol!r}, and nodes send {PROTOCOL}; set it to that, and the endpoint"
+            f" {endpoint} to the OTLP/HTTP port, usually 4318"
+        )
+    return endpoint
 
 
 def _either(env: Mapping[str, str], name: str) -> str:

@@ -364,9 +364,10 @@ def test_a_real_jaeger_keeps_the_traces_instead(
     monkeypatch.delenv("JAEGER_URL", raising=False)
     with Lab(jaeger="auto") as lab:
         assert list(lab.nodes) == ["broker-0", "gateway", "jaeger"]
-        by_kcat(lab, "orders", lambda _: kcat)
-        trace = JaegerClient(lab.traces_url).trace(trace_ids(lab)[-1], wait=PATIENCE, spans=SPANS)
-        trace.assert_chain(names.PRODUCE_CHAIN, names.PRODUCE_PARENTS)
+        for send in (by_kcat, by_confluent_kafka, by_the_labs_client):
+            send(lab, "orders", lambda _: kcat)
+            trace = JaegerClient(lab.traces_url).trace(trace_ids(lab)[-1], wait=PATIENCE, spans=SPANS)
+            trace.assert_chain(names.PRODUCE_CHAIN, names.PRODUCE_PARENTS)
         lab.traces.last("produce").assert_chain(names.PRODUCE_CHAIN, names.PRODUCE_PARENTS)
         # The same lab's Jaeger, as one that somebody else runs.
         with Lab(jaeger=lab.traces_url, environment={"OTEL_EXPORTER_OTLP_ENDPOINT": _otlp(lab)}) as other:

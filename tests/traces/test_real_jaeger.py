@@ -66,6 +66,18 @@ def by_key(document: Any) -> Any:
     return document
 
 
+def v1(url: str) -> Any:
+    """An answer of the first API; which process has which number is Jaeger's whim, so spans name their service."""
+    document = get(url)
+    for found in document["data"]:
+        if isinstance(found, dict):
+            processes = found["processes"]
+            for span in found["spans"]:
+                span["processID"] = processes[span["processID"]]["serviceName"]
+            found["processes"] = list(processes.values())
+    return by_key(document)
+
+
 def test_both_stores_answer_the_same(collector: Running, name: str, place: JaegerPlace) -> None:
     parent, child = one_call()
     for url in (collector.url, place.otlp):
@@ -75,7 +87,7 @@ def test_both_stores_answer_the_same(collector: Running, name: str, place: Jaege
     trace_id = parent.trace_id.hex()
     theirs.trace(trace_id, wait=READY_SECONDS, spans=2)
     for path in (f"/api/traces/{trace_id}", "/api/services/called/operations"):
-        assert by_key(get(collector.url + path)) == by_key(get(place.url + path))
+        assert v1(collector.url + path) == v1(place.url + path)
     if name == "jaeger":
         # Version 1 keeps spans in its own model, and its v3 answers have lost what that cannot hold.
         path = f"/api/v3/traces/{trace_id}"

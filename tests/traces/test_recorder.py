@@ -271,6 +271,23 @@ def test_values_without_an_otlp_type_are_left_out_and_counted_in_the_span(
     assert provider.stats() == RecorderStats(exported=2, refused=1)
 
 
+def test_under_load_requests_are_few_and_the_last_span_still_comes_soon(
+    sink: Sink, wire: Callable[..., Provider]
+) -> None:
+    provider = wire(sink.url, OTEL_BSP_SCHEDULE_DELAY="20")
+    tracer = provider.get_tracer("tests")
+    for _ in range(40):
+        for _ in range(100):
+            tracer.start_span("work").end()
+        time.sleep(0.01)
+    assert len(sink.requests) <= 10
+    tracer.start_span("last").end()
+    deadline = time.monotonic() + 20
+    while not any(span.name == "last" for span in sink.spans) and time.monotonic() < deadline:
+        time.sleep(0.01)
+    assert len(sink.spans) == 4001
+
+
 def test_gzip_headers_and_the_exact_endpoint_come_from_the_environment(
     sink: Sink, wire: Callable[..., Provider]
 ) -> None:
@@ -303,6 +320,9 @@ def test_gzip_headers_and_the_exact_endpoint_come_from_the_environment(
             {"timeout": 1.5, "gzip": True},
         ),
         ({"OTEL_SDK_DISABLED": "TRUE"}, {"disabled": True}),
+        ({"OTEL_TRACES_EXPORTER": "none"}, {"disabled": True}),
+        ({"OTEL_TRACES_EXPORTER": "otlp"}, {"disabled": False}),
+        ({"OTEL_EXPORTER_OTLP_PROTOCOL": "grpc"}, {"endpoint": "http://127.0.0.1:4318/v1/traces"}),
         ({"OTEL_RESOURCE_ATTRIBUTES": "service.name=from-resource"}, {"service": "from-resource"}),
     ],
 )
@@ -319,6 +339,8 @@ def test_standard_variables_are_respected(environ: dict[str, str], expected: dic
         {"OTEL_EXPORTER_OTLP_ENDPOINT": "collector:4318"},
         {"OTEL_EXPORTER_OTLP_HEADERS": "novalue"},
         {"OTEL_BSP_MAX_QUEUE_SIZE": "-1"},
+        {"OTEL_TRACES_EXPORTER": "console"},
+        {"OTEL_EXPORTER_OTLP_ENDPOINT": "http://h:4317", "OTEL_EXPORTER_OTLP_PROTOCOL": "grpc"},
         {"RAFKA_TRACES": "loud"},
     ],
 )

@@ -890,7 +890,7 @@ function tickLabel(time, part, width) {
   // toPrecision takes away what multiplying a decimal step adds: 0.30000000000000004.
   return h(
     "span",
-    {class: late ? "tick tick-last" : "tick", style: {left: `${part * 100}%`}},
+    {class: late ? "tick tick-last" : "tick", style: {left: share(part)}},
     duration(Number(time.toPrecision(12))),
   );
 }
@@ -908,6 +908,43 @@ function download(name, data) {
 }
 
 // ---- one trace -----------------------------------------------------------------------------------------------------
+
+const share = (part) => `${part * 100}%`;
+
+/** Puts an element over a part of what it lies in, from 0 to 1. */
+function stretch(element, from, to) {
+  element.style.left = share(from);
+  element.style.width = share(Math.max(0, to - from));
+}
+
+const indentTo = (element, depth) => (element.style.width = `${Math.min(depth, MAX_INDENT) * 14}px`);
+
+/** What the views share: `rows`, `tabs`, the `tab` that is shown. A view shows a tab by its `showTab(name)`. */
+class View {
+  tabs = [];
+
+  buildTabs(labels) {
+    this.tabs = Object.entries(labels).map(([name, label]) =>
+      h(
+        "button",
+        {type: "button", role: "tab", class: "tab", "data-tab": name, onclick: () => this.showTab(name)},
+        label,
+      ),
+    );
+  }
+
+  markTab(name) {
+    this.tab = name;
+    for (const tab of this.tabs) tab.setAttribute("aria-selected", String(tab.dataset.tab === name));
+  }
+
+  themed() {}
+
+  focus() {
+    // A view takes the focus when it is shown, for its shortcuts; a frame around all of it would say nothing.
+    this.rows.element.focus({preventScroll: true, focusVisible: false});
+  }
+}
 
 /** The whole trace in small, with the part that the timeline shows as a window that can be dragged and typed. */
 class Minimap {
@@ -981,8 +1018,7 @@ class Minimap {
   }
 
   band(from, to) {
-    this.drag.style.left = `${from * 100}%`;
-    this.drag.style.width = `${(to - from) * 100}%`;
+    stretch(this.drag, from, to);
   }
 
   key(event, index) {
@@ -1000,19 +1036,17 @@ class Minimap {
   move() {
     const [from, to] = this.view.range;
     const whole = from <= 0 && to >= 1;
-    const left = (element, value) => element.style.setProperty("left", `${value * 100}%`);
-    this.shades[0].style.width = `${from * 100}%`;
-    left(this.shades[1], to);
-    this.shades[1].style.width = `${(1 - to) * 100}%`;
-    left(this.window, from);
-    this.window.style.width = `${(to - from) * 100}%`;
+    stretch(this.shades[0], 0, from);
+    stretch(this.shades[1], to, 1);
+    stretch(this.window, from, to);
     this.window.hidden = whole;
     [from, to].forEach((value, index) => {
-      left(this.handles[index], value);
-      this.handles[index].setAttribute("aria-valuemin", "0");
-      this.handles[index].setAttribute("aria-valuemax", "100");
-      this.handles[index].setAttribute("aria-valuenow", String(Math.round(value * 1000) / 10));
-      this.handles[index].setAttribute("aria-valuetext", duration(value * this.view.trace.extent));
+      const handle = this.handles[index];
+      handle.style.left = share(value);
+      handle.setAttribute("aria-valuemin", "0");
+      handle.setAttribute("aria-valuemax", "100");
+      handle.setAttribute("aria-valuenow", String(Math.round(value * 1000) / 10));
+      handle.setAttribute("aria-valuetext", duration(value * this.view.trace.extent));
     });
   }
 
@@ -1222,8 +1256,9 @@ function spanDetail(view, span) {
   );
 }
 
-class TraceView {
+class TraceView extends View {
   constructor(viewer, trace, {span = null} = {}) {
+    super();
     Object.assign(this, {
       viewer,
       trace,
@@ -1352,16 +1387,7 @@ class TraceView {
       title: "Show the critical path (c)",
       onclick: () => this.toggleCritical(),
     });
-    this.tabs = [
-      ["timeline", "Timeline"],
-      ["statistics", "Statistics"],
-    ].map(([name, label]) =>
-      h(
-        "button",
-        {type: "button", role: "tab", class: "tab", "data-tab": name, onclick: () => this.showTab(name)},
-        label,
-      ),
-    );
+    this.buildTabs({timeline: "Timeline", statistics: "Statistics"});
     const legend = [...trace.services].map(([service, count]) =>
       h(
         "button",
@@ -1452,10 +1478,7 @@ class TraceView {
   }
 
   showTab(name) {
-    this.tab = name;
-    for (const tab of this.tabs) {
-      tab.setAttribute("aria-selected", String(tab.dataset.tab === name));
-    }
+    this.markTab(name);
     this.head.classList.toggle("rtv-no-timeline", name !== "timeline");
     if (name === "timeline") {
       this.panel.replaceChildren(
@@ -1534,7 +1557,7 @@ class TraceView {
       "aria-label",
       `${span.op}, ${span.service || "missing"}, ${duration(span.duration)}${span.error ? ", failed" : ""}`,
     );
-    row.indent.style.width = `${Math.min(span.depth, MAX_INDENT) * 14}px`;
+    indentTo(row.indent, span.depth);
     row.toggle.classList.toggle("rtv-open", !shut);
     row.toggle.classList.toggle("rtv-leaf", !span.children.length);
     row.op.textContent = span.op;
@@ -1562,19 +1585,18 @@ class TraceView {
     const [a, b] = [Math.max(-0.01, left), Math.min(1.01, right)];
     const out = right < 0 || left > 1;
     row.bar.hidden = out;
-    row.bar.style.left = `${a * 100}%`;
-    row.bar.style.width = `${Math.max(0, b - a) * 100}%`;
+    stretch(row.bar, a, b);
     const marks = [];
     if (this.showCritical && !out) {
       for (const [x, y] of joinClose(span.critical, (trace.extent * (to - from)) / MARKS_PER_ROW)) {
         const [start, end] = [Math.max(-0.01, part(x)), Math.min(1.01, part(y))];
         if (end < 0 || start > 1) continue;
-        marks.push(h("i", {class: "crit", style: {left: `${start * 100}%`, width: `${(end - start) * 100}%`}}));
+        marks.push(h("i", {class: "crit", style: {left: share(start), width: share(end - start)}}));
       }
     }
     for (const log of span.logs.slice(0, MARKS_PER_ROW)) {
       const at = part(log.time + this.shift(span));
-      if (at >= 0 && at <= 1) marks.push(h("i", {class: "tick-event", style: {left: `${at * 100}%`}}));
+      if (at >= 0 && at <= 1) marks.push(h("i", {class: "tick-event", style: {left: share(at)}}));
     }
     row.marks.replaceChildren(...marks);
     row.label.textContent = out
@@ -1584,9 +1606,8 @@ class TraceView {
       : duration(span.duration);
     const side = out ? (right < 0 ? "edge-left" : "edge-right") : b < 0.86 ? "after" : a > 0.14 ? "before" : "within";
     row.label.className = scoped(`label label-${side}`);
-    row.label.style.left = side === "after" ? `${Math.max(b, 0) * 100}%` : "";
-    row.label.style.right =
-      side === "before" ? `${(1 - a) * 100}%` : side === "within" ? `${Math.max(0, 1 - b) * 100}%` : "";
+    row.label.style.left = side === "after" ? share(Math.max(b, 0)) : "";
+    row.label.style.right = side === "before" ? share(1 - a) : side === "within" ? share(Math.max(0, 1 - b)) : "";
   }
 
   mark() {
@@ -1607,7 +1628,7 @@ class TraceView {
       ...times.map((time) => tickLabel(time, part(time), this.axis.clientWidth)),
       this.cursorLabel,
     );
-    this.lines.replaceChildren(...times.map((time) => h("i", {style: {left: `${part(time) * 100}%`}})), this.cursor);
+    this.lines.replaceChildren(...times.map((time) => h("i", {style: {left: share(part(time))}})), this.cursor);
     this.resetButton.hidden = from <= 0 && to >= 1;
     this.cursor.hidden = this.cursorLabel.hidden = true;
   }
@@ -1619,7 +1640,7 @@ class TraceView {
     this.cursor.hidden = this.cursorLabel.hidden = part < 0 || part > 1;
     if (this.cursor.hidden) return;
     const [from, to] = this.range;
-    this.cursor.style.left = this.cursorLabel.style.left = `${part * 100}%`;
+    this.cursor.style.left = this.cursorLabel.style.left = share(part);
     this.cursorLabel.classList.toggle("rtv-late", (1 - part) * box.width < TICK_WIDTH);
     this.cursorLabel.textContent = duration(Number(((from + part * (to - from)) * this.trace.extent).toPrecision(4)));
   }
@@ -1666,10 +1687,7 @@ class TraceView {
     const origin = at(event);
     const band = h("div", {class: "map-drag"});
     this.axis.append(band);
-    const move = (next) => {
-      band.style.left = `${Math.min(origin, at(next)) * 100}%`;
-      band.style.width = `${Math.abs(at(next) - origin) * 100}%`;
-    };
+    const move = (next) => stretch(band, Math.min(origin, at(next)), Math.max(origin, at(next)));
     this.axis.setPointerCapture(event.pointerId);
     this.axis.addEventListener("pointermove", move);
     this.axis.addEventListener(
@@ -1697,7 +1715,7 @@ class TraceView {
     const width = this.rows.element.clientWidth;
     const least = width ? Math.min(0.5, MIN_NAME_WIDTH / width) : 0;
     const part = Math.max(this.split / 100, least);
-    this.element.style.setProperty("--rtv-name-width", `${part * 100}%`);
+    this.element.style.setProperty("--rtv-name-width", share(part));
     this.element.style.setProperty("--rtv-name-part", String(part));
     this.drawAxis();
   }
@@ -1922,11 +1940,6 @@ class TraceView {
     this.map.paint();
   }
 
-  focus() {
-    // A view takes the focus when it is shown, for its shortcuts; a frame around all of it would say nothing.
-    this.rows.element.focus({preventScroll: true, focusVisible: false});
-  }
-
   destroy() {
     this.rows.destroy();
     this.map.destroy();
@@ -2117,8 +2130,9 @@ const SORTS = {
   errors: ["Most errors", (a, b) => b.errors - a.errors || b.start - a.start],
 };
 
-class ListView {
+class ListView extends View {
   constructor(viewer) {
+    super();
     this.viewer = viewer;
     this.tab = "traces";
     this.current = 0;
@@ -2183,16 +2197,7 @@ class ListView {
         button("Clear", {onclick: () => this.clear()}),
       ),
     );
-    this.tabs = [
-      ["traces", "Traces"],
-      ["statistics", "Statistics"],
-    ].map(([name, label]) =>
-      h(
-        "button",
-        {type: "button", role: "tab", class: "tab", "data-tab": name, onclick: () => this.showTab(name)},
-        label,
-      ),
-    );
+    this.buildTabs({traces: "Traces", statistics: "Statistics"});
     this.summary = h("span", {class: "muted", role: "status"});
     this.sort = select(
       Object.entries(SORTS).map(([key, [label]]) => [key, label]),
@@ -2340,8 +2345,7 @@ class ListView {
   }
 
   showTab(name) {
-    this.tab = name;
-    for (const tab of this.tabs) tab.setAttribute("aria-selected", String(tab.dataset.tab === name));
+    this.markTab(name);
     const state = this.viewer.problem ? this.viewer.problemState() : this.shown.length ? null : this.emptyState();
     if (state) {
       this.panel.replaceChildren(state);
@@ -2502,13 +2506,6 @@ class ListView {
     return event.key in actions;
   }
 
-  themed() {}
-
-  focus() {
-    // A view takes the focus when it is shown, for its shortcuts; a frame around all of it would say nothing.
-    this.rows.element.focus({preventScroll: true, focusVisible: false});
-  }
-
   destroy() {
     this.rows.destroy();
     this.scatter.destroy();
@@ -2537,8 +2534,9 @@ function localFilter(search) {
 
 // ---- two traces ----------------------------------------------------------------------------------------------------
 
-class CompareView {
+class CompareView extends View {
   constructor(viewer, a, b) {
+    super();
     Object.assign(this, {viewer, a, b, tab: "tree"});
     this.rows = new Rows({
       height: ROW_HEIGHT + 6,
@@ -2620,16 +2618,7 @@ class CompareView {
           (a.duration ? ` (${delta > 0 ? "+" : "−"}${percent(Math.abs(delta) / a.duration)})` : "");
     const fact = (label, text, cls) =>
       h("div", {class: "fact"}, h("dt", null, label), h("dd", {class: cls ?? ""}, text));
-    this.tabs = [
-      ["tree", "Structure"],
-      ["hops", "Per hop"],
-    ].map(([name, label]) =>
-      h(
-        "button",
-        {type: "button", role: "tab", class: "tab", "data-tab": name, onclick: () => this.showTab(name)},
-        label,
-      ),
-    );
+    this.buildTabs({tree: "Structure", hops: "Per hop"});
     this.head.replaceChildren(
       pickers,
       h(
@@ -2655,8 +2644,7 @@ class CompareView {
   }
 
   showTab(name) {
-    this.tab = name;
-    for (const tab of this.tabs ?? []) tab.setAttribute("aria-selected", String(tab.dataset.tab === name));
+    this.markTab(name);
     if (name === "hops") {
       this.panel.replaceChildren(this.hopTable());
       return;
@@ -2720,7 +2708,7 @@ class CompareView {
       }`,
     );
     row.element.style.setProperty("--rtv-span", this.viewer.colour(span.service));
-    row.indent.style.width = `${Math.min(depth, MAX_INDENT) * 14}px`;
+    indentTo(row.indent, depth);
     row.sign.textContent = kind === "both" ? "" : kind === "only-a" ? "−" : "+";
     row.op.textContent = span.op;
     row.service.textContent = span.service;
@@ -2730,8 +2718,8 @@ class CompareView {
     ]) {
       bar.hidden = !item;
       if (!item) continue;
-      bar.style.left = `${((item.start - trace.start) / this.scale) * 100}%`;
-      bar.style.width = `${(item.duration / this.scale) * 100}%`;
+      const from = (item.start - trace.start) / this.scale;
+      stretch(bar, from, from + item.duration / this.scale);
     }
     row.a.textContent = a ? duration(a.duration) : "–";
     row.b.textContent = b ? duration(b.duration) : "–";
@@ -2782,13 +2770,6 @@ class CompareView {
     };
     actions[event.key]?.();
     return event.key in actions;
-  }
-
-  themed() {}
-
-  focus() {
-    // A view takes the focus when it is shown, for its shortcuts; a frame around all of it would say nothing.
-    this.rows.element.focus({preventScroll: true, focusVisible: false});
   }
 
   destroy() {

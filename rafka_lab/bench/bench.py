@@ -38,7 +38,7 @@ class Pace:
 
 
 QUICK = Pace(repeats=3, restarts=2, discards=1, seconds=1, warm_up=0.3, first_load=4)
-FULL = Pace(repeats=5, restarts=5, discards=1, seconds=2, warm_up=0.5, first_load=20)
+FULL = Pace(repeats=3, restarts=3, discards=1, seconds=2, warm_up=0.5, first_load=20)
 
 
 class ClientError(LabError):

@@ -55,8 +55,8 @@ QUICK = (
 )
 # A codec is the client's work and makes batches smaller, whatever the acks; so codecs are measured with acks=all only.
 FULL = (
-    *(Load(*chosen, "none") for chosen in itertools.product(SIZES, PARTITIONS, ACKS)),
-    *(Load(*chosen, "all", codec) for *chosen, codec in itertools.product(SIZES, PARTITIONS, CODECS)),
+    *(Load(size, many, acks, "none") for size, many, acks in itertools.product(SIZES, PARTITIONS, ACKS)),
+    *(Load(size, many, "all", codec) for size, many, codec in itertools.product(SIZES, PARTITIONS, CODECS)),
 )
 
 

@@ -138,9 +138,11 @@ def finish(process: "subprocess.Popen[str]") -> Outcome:
     try:
         out, errors = process.communicate(timeout=_CLIENT_SECONDS)
     except subprocess.TimeoutExpired:
-        process.kill()
-        process.communicate()
         raise ClientError(f"a client was not done after {_CLIENT_SECONDS:g} s: {process.args!r}") from None
+    finally:
+        if process.poll() is None:  # too late, or we were interrupted
+            process.kill()
+            process.wait()
     if process.returncode:
         raise ClientError(f"a client failed: {errors.strip()[-600:]} ({process.args!r})")
     return msgspec.json.decode(out.splitlines()[-1], type=Outcome)

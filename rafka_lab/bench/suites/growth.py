@@ -8,6 +8,7 @@ import psutil
 from rafka_lab.bench.bench import Bench, Peak, client, seconds_of, throughput
 from rafka_lab.bench.sides import Side, folder_for, forget_pages
 from rafka_lab.bench.suites.fetch import MESSAGE_BYTES
+from rafka_lab.bench.suites.produce import Load
 from rafka_lab.bench.suites.requests import answered
 from rafka_lab.bench.suites.startup import first_ack
 from rafka_lab.bench.tasks import Task
@@ -39,27 +40,15 @@ def _partitions(bench: Bench, sides: list[Side], partitions: int) -> None:
     made = {side.name: [seconds_of(lambda side=side: side.create_topic(topic, partitions))] for side in sides}  # type: ignore[misc]
     workload = f"{partitions:,} partition{'s' if partitions > 1 else ''}"
     bench.report.compare(workload, "create topic", "s", made)
+    load = Load(MESSAGE_BYTES, partitions, "1", "none")
+    repeats = bench.pace.restarts
     found = bench.rounds(
-        sides, lambda side: _spread_load(bench, side, topic, partitions), repeats=bench.pace.restarts, discards=0
+        sides, lambda side: throughput(side, load.task(side, topic, bench)), repeats=repeats, discards=0
     )
     bench.compare(workload, found, {"throughput": "MB/s"})
     bench.report.compare(workload, "PSS", "MB", {side.name: [side.memory()] for side in sides if side.pids})
     for side in sides:
         side.delete_topic(topic)
-
-
-def _spread_load(bench: Bench, side: Side, topic: str, partitions: int) -> dict[str, float]:
-    task = Task(
-        work="produce",
-        bootstrap=side.bootstrap,
-        topic=topic,
-        partitions=partitions,
-        message_bytes=MESSAGE_BYTES,
-        acks="1",
-        seconds=bench.pace.seconds,
-        warm_up=bench.pace.warm_up,
-    )
-    return throughput(side, task)
 
 
 def _connections(bench: Bench, sides: list[Side], connections: int) -> None:

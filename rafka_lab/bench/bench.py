@@ -5,6 +5,7 @@ import subprocess
 import sys
 import threading
 import time
+import uuid
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
@@ -54,6 +55,11 @@ class Bench:
         self.peer = peer
         self.pace = pace or (QUICK if quick else FULL)
         self.versions: dict[str, str] = {}
+        self._prefix = f"bench-{uuid.uuid4().hex[:8]}"
+
+    def topic(self, name: str) -> str:
+        """A topic's name that nobody else has: the peer may be a cluster that people use."""
+        return f"{self._prefix}-{name}"
 
     @contextlib.contextmanager
     def sides(self, *, mock: bool = False, start: bool = True, warm: bool = True) -> Iterator[list[Side]]:
@@ -71,23 +77,24 @@ class Bench:
                 for side in sides:
                     if side.restarts:
                         side.start()
-            self.versions |= {side.name: side.version for side in sides}
             if start and warm:
                 self._warm_up(sides)
             yield sides
+            self.versions |= {side.name: side.version for side in sides}
 
     def _peer(self, stack: contextlib.ExitStack) -> Side:
         assert self.peer is not None
         return KafkaSide(stack.enter_context(folder_for(KAFKA))) if self.peer == KAFKA else ForeignSide(self.peer)
 
     def _warm_up(self, sides: Sequence[Side]) -> None:
+        topic = self.topic("warm-up")
         for side in sides:
-            side.create_topic("warm-up", synced=False)
-            load = {"bootstrap": side.bootstrap, "topic": "warm-up", "message_bytes": _WARM_UP_MESSAGE, "acks": "1"}
+            side.create_topic(topic)
+            load = {"bootstrap": side.bootstrap, "topic": topic, "message_bytes": _WARM_UP_MESSAGE, "acks": "1"}
             half = self.pace.first_load / 2
             client(Task(work="produce", seconds=half, warm_up=0, **load))  # type: ignore[arg-type]
             client(Task(work="requests", seconds=half, warm_up=0, connections=8, **load))  # type: ignore[arg-type]
-            side.delete_topic("warm-up")
+            side.delete_topic(topic)
 
     def rounds(
         self, sides: Sequence[Side], measure: Measure, *, repeats: int | None = None, discards: int | None = None

@@ -28,7 +28,7 @@ def run(bench: Bench) -> None:
         for partitions in QUICK_PARTITIONS if bench.quick else FULL_PARTITIONS:
             _partitions(bench, sides, partitions)
         for side in sides:
-            side.create_topic("connections")
+            side.create_topic(bench.topic("connections"))
         for connections in QUICK_CONNECTIONS if bench.quick else FULL_CONNECTIONS:
             _connections(bench, sides, connections)
     with bench.sides(warm=False) as sides:
@@ -36,7 +36,7 @@ def run(bench: Bench) -> None:
 
 
 def _partitions(bench: Bench, sides: list[Side], partitions: int) -> None:
-    topic = f"partitions-{partitions}"
+    topic = bench.topic(f"partitions-{partitions}")
     made = {side.name: [seconds_of(lambda side=side: side.create_topic(topic, partitions))] for side in sides}  # type: ignore[misc]
     workload = f"{partitions:,} partition{'s' if partitions > 1 else ''}"
     bench.report.compare(workload, "create topic", "s", made)
@@ -57,7 +57,7 @@ def _connections(bench: Bench, sides: list[Side], connections: int) -> None:
 
     def measure(side: Side) -> dict[str, float]:
         with Peak(side) as peak:
-            figures = answered(bench, side, "connections", "1", connections)
+            figures = answered(bench, side, bench.topic("connections"), "1", connections)
         if side.pids:
             peaks[side.name].append(peak.megabytes)
         return figures

@@ -23,7 +23,7 @@ def run(bench: Bench) -> None:
 
 
 def measure(bench: Bench, sides: list[Side], rate: float, acks: str, seconds: float) -> None:
-    topic = f"latency-{rate}-{acks}"
+    topic = bench.topic(f"latency-{rate}-{acks}")
     for side in sides:
         side.create_topic(topic, synced=acks == "all")
     found = bench.rounds(sides, lambda side: _percentiles(side, topic, rate, acks, seconds))

@@ -63,7 +63,7 @@ FULL = (
 def run(bench: Bench) -> None:
     with bench.sides(mock=True) as sides:
         for number, load in enumerate(QUICK if bench.quick else FULL):
-            measure(bench, sides, load, f"produce-{number}")
+            measure(bench, sides, load, bench.topic(f"produce-{number}"))
 
 
 def measure(bench: Bench, sides: list[Side], load: Load, topic: str) -> None:

@@ -5,6 +5,7 @@ from pathlib import Path
 
 import pytest
 
+from rafka_lab import Lab
 from rafka_lab.bench.bench import Bench, ClientError, Pace, client
 from rafka_lab.bench.profile import profile
 from rafka_lab.bench.report import Report
@@ -42,16 +43,24 @@ def test_produce_fetch_and_latency_are_measured_with_cpu_of_every_process() -> N
     assert 0 < p50 <= p99
 
 
-def test_a_whole_suite_becomes_a_result_and_a_frame() -> None:
+def test_a_whole_suite_beside_a_cluster_that_runs_already_becomes_a_result_and_a_frame(shared_lab: Lab) -> None:
+    peer = shared_lab.bootstrap
+    before = set(shared_lab.topics()["topic"])
     with Path(os.devnull).open("w") as nowhere:
-        result = run_suites(["requests"], quick=True, pace=TINY, command="rafka-lab bench", out=nowhere)
-    assert (result.quick, result.command, result.targets) == (True, "rafka-lab bench", [])
+        result = run_suites(["requests"], quick=True, peer=peer, pace=TINY, command="rafka-lab bench", out=nowhere)
+    assert set(shared_lab.topics()["topic"]) == before
+    assert (result.quick, result.command) == (True, "rafka-lab bench")
+    assert [(verdict.name, verdict.peer) for verdict in result.targets] == [
+        ("requests: 64 connections, acks=1, requests", peer),
+        ("requests: 64 connections, acks=all, requests", peer),
+    ]
     lines = frame(result)
     chosen = lines[(lines["metric"] == "requests") & (lines["workload"] == "64 connections, acks=1")]
-    assert sorted(chosen["side"]) == ["mock", "rafka"]
+    assert sorted(chosen["side"]) == sorted(["mock", "rafka", peer])
     # The client must not be what is measured: it can do more than the cluster.
-    assert {ratio.peer for ratio in result.ratios} == {"mock"}
-    assert all(ratio.spread.median < 1 for ratio in result.ratios if ratio.metric == "requests")
+    bounds = [ratio.spread.median for ratio in result.ratios if (ratio.peer, ratio.metric) == ("mock", "requests")]
+    assert len(bounds) == 2
+    assert max(bounds) < 1
 
 
 def test_a_client_that_fails_says_why() -> None:

@@ -10,6 +10,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
 import msgspec
+from msgspec.structs import replace
 
 from rafka_lab.bench.report import Report
 from rafka_lab.bench.sides import KAFKA, OURS, ForeignSide, KafkaSide, MockSide, OurSide, Side, folder_for
@@ -20,7 +21,7 @@ from rafka_lab.node import with_sources
 _CLIENT_SECONDS = 300.0
 _MEGABYTE = 1_000_000
 # A JVM compiles what it finds hot, so everybody gets some load before anything is measured.
-_WARM_UP_MESSAGE = 1000
+_WARM_UP_CONNECTIONS = 8
 # Figures with this in front are CPU time of the process that follows.
 CPU = "CPU "
 Measure = Callable[[Side], Mapping[str, float]]
@@ -90,10 +91,10 @@ class Bench:
         topic = self.topic("warm-up")
         for side in sides:
             side.create_topic(topic)
-            load = {"bootstrap": side.bootstrap, "topic": topic, "message_bytes": _WARM_UP_MESSAGE, "acks": "1"}
             half = self.pace.first_load / 2
-            client(Task(work="produce", seconds=half, warm_up=0, **load))  # type: ignore[arg-type]
-            client(Task(work="requests", seconds=half, warm_up=0, connections=8, **load))  # type: ignore[arg-type]
+            load = Task(work="produce", bootstrap=side.bootstrap, topic=topic, acks="1", seconds=half, warm_up=0)
+            client(load)
+            client(replace(load, work="requests", connections=_WARM_UP_CONNECTIONS))
             side.delete_topic(topic)
 
     def rounds(

@@ -1,5 +1,6 @@
 """What grows with size: partitions, connections, bytes of log. A cost that should stay the same is seen to, or not."""
 
+import functools
 import time
 from collections.abc import Sequence
 
@@ -37,7 +38,7 @@ def run(bench: Bench) -> None:
 
 def _partitions(bench: Bench, sides: list[Side], partitions: int) -> None:
     topic = bench.topic(f"partitions-{partitions}")
-    made = {side.name: [seconds_of(lambda side=side: side.create_topic(topic, partitions))] for side in sides}  # type: ignore[misc]
+    made = {side.name: [seconds_of(functools.partial(side.create_topic, topic, partitions))] for side in sides}
     workload = f"{partitions:,} partition{'s' if partitions > 1 else ''}"
     bench.report.compare(workload, "create topic", "s", made)
     load = Load(MESSAGE_BYTES, partitions, "1", "none")
@@ -91,8 +92,8 @@ def _has_room(gigabytes: float, logs: int) -> bool:
 
 
 def _at_size(side: Side, more: float) -> dict[str, float]:
-    load = {"bootstrap": side.bootstrap, "topic": "log", "message_bytes": MESSAGE_BYTES, "acks": "1", "warm_up": 0}
-    client(Task(work="produce", messages=int(more * _GIGABYTE / MESSAGE_BYTES), **load))  # type: ignore[arg-type]
+    messages = int(more * _GIGABYTE / MESSAGE_BYTES)
+    client(Task(work="produce", bootstrap=side.bootstrap, topic="log", acks="1", messages=messages, warm_up=0))
     side.stop()
     assert side.data is not None
     forget_pages(side.data)

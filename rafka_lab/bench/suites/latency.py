@@ -4,6 +4,8 @@ Producer and consumer are processes of their own with one clock. A message that 
 was slow counts with its waiting, so a stall is seen in full (no coordinated omission).
 """
 
+from msgspec.structs import replace
+
 from rafka_lab.bench.bench import Bench, finish, start_client
 from rafka_lab.bench.sides import Side
 from rafka_lab.bench.tasks import Task
@@ -33,12 +35,20 @@ def measure(bench: Bench, sides: list[Side], rate: float, acks: str, seconds: fl
 
 
 def _percentiles(side: Side, topic: str, rate: float, acks: str, seconds: float) -> dict[str, float]:
-    both = {"bootstrap": side.bootstrap, "topic": topic, "message_bytes": MESSAGE_BYTES, "acks": acks, "linger_ms": 0}
-    timing = {"rate": rate, "seconds": seconds, "warm_up": 0.5}
-    consumer = start_client(Task(work="consume", **both, **timing))  # type: ignore[arg-type]
+    task = Task(
+        work="consume",
+        bootstrap=side.bootstrap,
+        topic=topic,
+        message_bytes=MESSAGE_BYTES,
+        acks=acks,
+        linger_ms=0,
+        rate=rate,
+        seconds=seconds,
+    )
+    consumer = start_client(task)
     assert consumer.stdout is not None
     consumer.stdout.readline()  # ready
-    producer = start_client(Task(work="produce", **both, **timing))  # type: ignore[arg-type]
+    producer = start_client(replace(task, work="produce"))
     try:
         finish(producer)
         return finish(consumer).latencies_ms

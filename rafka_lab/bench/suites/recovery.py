@@ -3,6 +3,7 @@
 Records that were acknowledged before the kill are counted afterwards; a lost one fails the suite.
 """
 
+import functools
 import time
 from collections.abc import Callable
 
@@ -25,7 +26,7 @@ def run(bench: Bench) -> None:
             fill(side, TOPIC, 1, messages)
         for way, end in (("clean stop", Side.stop), ("kill -9", Side.kill)):
             repeats = bench.pace.restarts
-            found = bench.rounds(own, lambda side, end=end: _restart(side, end), repeats=repeats, discards=0)  # type: ignore[misc]
+            found = bench.rounds(own, functools.partial(_restart, end=end), repeats=repeats, discards=0)
             bench.compare(f"{size}, after {way}", found, {"to first ack": "s"})
         for side in own:
             client(Task(work="fetch", bootstrap=side.bootstrap, topic=TOPIC, messages=messages))

@@ -23,6 +23,8 @@ TIMEOUT = 120.0
 # While librdkafka's queue is full.
 _FULL_SECONDS = 0.002
 _STAMP_BYTES = 8
+# For a consumer to find the end of its partitions.
+_SETTLE_SECONDS = 0.6
 _PRODUCER = {
     "batch.size": 1_000_000,
     "queue.buffering.max.messages": 500_000,
@@ -164,7 +166,7 @@ def consume(task: Task) -> Outcome:
     used = time.process_time()
     consumer = Consumer(_CONSUMER | {"bootstrap.servers": task.bootstrap})
     consumer.assign([TopicPartition(task.topic, partition, OFFSET_END) for partition in range(task.partitions)])
-    consumer.poll(1.0)  # it has fetched once, so its position is the end
+    consumer.poll(_SETTLE_SECONDS)  # it has fetched once, so its position is the end
     sys.stdout.write("ready\n")
     sys.stdout.flush()
     expected = int((task.warm_up + task.seconds) * task.rate)

@@ -52,7 +52,7 @@ def run(arguments: argparse.Namespace) -> int:
         sys.stderr.write(f"rafka-lab bench: {error}\n")
         return EXIT_USAGE
     except KeyboardInterrupt:
-        sys.stderr.write("rafka-lab bench: interrupted; nothing was written\n")
+        sys.stderr.write("rafka-lab bench: interrupted\n")
         return EXIT_INTERRUPTED
     finally:
         signal.signal(signal.SIGTERM, before)
@@ -79,13 +79,16 @@ def _run(arguments: argparse.Namespace) -> int:
 
 
 def _measure(arguments: argparse.Namespace) -> "Run":
+    from rafka_lab.bench.results import save
     from rafka_lab.bench.run import run_suites
 
+    path: Path | None = arguments.json
     return run_suites(
         arguments.suite,
         quick=arguments.quick,
         peer=_peer(arguments.peer),
         command=_command(arguments),
+        after_suite=None if path is None else lambda run: save(run, path),
     )
 
 

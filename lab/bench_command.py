@@ -2,8 +2,10 @@
 
 import argparse
 import shlex
+import signal
 import sys
 from pathlib import Path
+from types import FrameType
 from typing import TYPE_CHECKING
 
 from rafka_lab.bench.suites import SUITES
@@ -14,6 +16,7 @@ if TYPE_CHECKING:
 
 EXIT_MISSED = 1
 EXIT_USAGE = 2
+EXIT_INTERRUPTED = 130  # as shells have it
 AUTO = "auto"
 
 
@@ -42,11 +45,22 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(arguments: argparse.Namespace) -> int:
+    before = signal.signal(signal.SIGTERM, _on_signal)
     try:
         return _run(arguments)
     except (RafkaLabError, OSError) as error:
         sys.stderr.write(f"rafka-lab bench: {error}\n")
         return EXIT_USAGE
+    except KeyboardInterrupt:
+        sys.stderr.write("rafka-lab bench: interrupted\n")
+        return EXIT_INTERRUPTED
+    finally:
+        signal.signal(signal.SIGTERM, before)
+
+
+def _on_signal(_number: int, _frame: FrameType | None) -> None:
+    """As Ctrl-C: whatever was started is ended, and gigabytes of temporary files go."""
+    raise KeyboardInterrupt
 
 
 def _run(arguments: argparse.Namespace) -> int:
@@ -65,13 +79,16 @@ def _run(arguments: argparse.Namespace) -> int:
 
 
 def _measure(arguments: argparse.Namespace) -> "Run":
+    from rafka_lab.bench.results import save
     from rafka_lab.bench.run import run_suites
 
+    path: Path | None = arguments.json
     return run_suites(
         arguments.suite,
         quick=arguments.quick,
         peer=_peer(arguments.peer),
         command=_command(arguments),
+        after_suite=None if path is None else lambda run: save(run, path),
     )
 
 

@@ -84,6 +84,15 @@ def _java() -> Iterator[Finding]:
         yield Finding("java", "ok", f"{java_version(str(found))} at {found}")
 
 
+def _maven() -> Iterator[Finding]:
+    path = shutil.which("mvn")
+    if path is None:
+        hint = "Debian: apt install maven; macOS: brew install maven"
+        yield Finding("maven", "note", "not on PATH; only `rafka-lab bench --peer kafka` needs it, once", hint)
+    else:
+        yield Finding("maven", "ok", path)
+
+
 def _kcat() -> Iterator[Finding]:
     path = shutil.which("kcat") or shutil.which("kafkacat")
     if path is None:
@@ -141,6 +150,7 @@ CHECKS: tuple[Callable[[], Iterator[Finding]], ...] = (
     _python,
     _packages,
     _java,
+    _maven,
     _kcat,
     _jaeger,
     _browser,

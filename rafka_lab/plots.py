@@ -134,12 +134,15 @@ def benchmark(figures: "pd.DataFrame", suite: str, metric: str) -> "Chart":
     data = _plain(chosen, ["workload", "side", "median", "low", "high", "runs"])
     unit = chosen["unit"].iloc[0]
     y = alt.Y("workload:N", sort=chosen["workload"].drop_duplicates().tolist(), title=None)
-    base = alt.Chart(data, title=f"{suite}: {metric}").encode(y=y, yOffset="side:N")
+    sides = chosen["side"].drop_duplicates().tolist()
+    base = alt.Chart(data, title=f"{suite}: {metric}").encode(y=y, yOffset=alt.YOffset("side:N", sort=sides))
     bars = base.mark_bar(opacity=0.75).encode(
-        x=alt.X("median:Q", title=unit), color="side:N", tooltip=["workload", "side", "median", "low", "high", "runs"]
+        x=alt.X("median:Q", title=unit),
+        color=alt.Color("side:N", sort=sides),
+        tooltip=["workload", "side", "median", "low", "high", "runs"],
     )
     spread = base.mark_rule(strokeWidth=2).encode(x="low:Q", x2="high:Q")
-    rows = chosen["workload"].nunique() * chosen["side"].nunique()
+    rows = chosen["workload"].nunique() * len(sides)
     return alt.layer(bars, spread).properties(width=WIDTH, height=_ROW_HEIGHT * max(2, rows))
 
 

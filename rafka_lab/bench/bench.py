@@ -5,10 +5,12 @@ import subprocess
 import sys
 import threading
 import time
+import uuid
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
 import msgspec
+from msgspec.structs import replace
 
 from rafka_lab.bench.report import Report
 from rafka_lab.bench.sides import KAFKA, OURS, ForeignSide, KafkaSide, MockSide, OurSide, Side, folder_for
@@ -19,7 +21,7 @@ from rafka_lab.node import process_environment
 _CLIENT_SECONDS = 300.0
 _MEGABYTE = 1_000_000
 # A JVM compiles what it finds hot, so everybody gets some load before anything is measured.
-_WARM_UP_MESSAGE = 1000
+_WARM_UP_CONNECTIONS = 8
 # Figures with this in front are CPU time of the process that follows.
 CPU = "CPU "
 Measure = Callable[[Side], Mapping[str, float]]
@@ -38,7 +40,7 @@ class Pace:
 
 
 QUICK = Pace(repeats=3, restarts=2, discards=1, seconds=1, warm_up=0.3, first_load=4)
-FULL = Pace(repeats=5, restarts=5, discards=1, seconds=2, warm_up=0.5, first_load=20)
+FULL = Pace(repeats=3, restarts=3, discards=1, seconds=2, warm_up=0.5, first_load=20)
 
 
 class ClientError(LabError):
@@ -54,6 +56,11 @@ class Bench:
         self.peer = peer
         self.pace = pace or (QUICK if quick else FULL)
         self.versions: dict[str, str] = {}
+        self._prefix = f"bench-{uuid.uuid4().hex[:8]}"
+
+    def topic(self, name: str) -> str:
+        """A topic's name that nobody else has: the peer may be a cluster that people use."""
+        return f"{self._prefix}-{name}"
 
     @contextlib.contextmanager
     def sides(self, *, mock: bool = False, start: bool = True, warm: bool = True) -> Iterator[list[Side]]:
@@ -71,23 +78,24 @@ class Bench:
                 for side in sides:
                     if side.restarts:
                         side.start()
-            self.versions |= {side.name: side.version for side in sides}
             if start and warm:
                 self._warm_up(sides)
             yield sides
+            self.versions |= {side.name: side.version for side in sides}
 
     def _peer(self, stack: contextlib.ExitStack) -> Side:
         assert self.peer is not None
         return KafkaSide(stack.enter_context(folder_for(KAFKA))) if self.peer == KAFKA else ForeignSide(self.peer)
 
     def _warm_up(self, sides: Sequence[Side]) -> None:
+        topic = self.topic("warm-up")
         for side in sides:
-            side.create_topic("warm-up", synced=False)
-            load = {"bootstrap": side.bootstrap, "topic": "warm-up", "message_bytes": _WARM_UP_MESSAGE, "acks": "1"}
+            side.create_topic(topic)
             half = self.pace.first_load / 2
-            client(Task(work="produce", seconds=half, warm_up=0, **load))  # type: ignore[arg-type]
-            client(Task(work="requests", seconds=half, warm_up=0, connections=8, **load))  # type: ignore[arg-type]
-            side.delete_topic("warm-up")
+            load = Task(work="produce", bootstrap=side.bootstrap, topic=topic, acks="1", seconds=half, warm_up=0)
+            client(load)
+            client(replace(load, work="requests", connections=_WARM_UP_CONNECTIONS))
+            side.delete_topic(topic)
 
     def rounds(
         self, sides: Sequence[Side], measure: Measure, *, repeats: int | None = None, discards: int | None = None
@@ -138,9 +146,11 @@ def finish(process: "subprocess.Popen[str]") -> Outcome:
     try:
         out, errors = process.communicate(timeout=_CLIENT_SECONDS)
     except subprocess.TimeoutExpired:
-        process.kill()
-        process.communicate()
         raise ClientError(f"a client was not done after {_CLIENT_SECONDS:g} s: {process.args!r}") from None
+    finally:
+        if process.poll() is None:  # too late, or we were interrupted
+            process.kill()
+            process.wait()
     if process.returncode:
         raise ClientError(f"a client failed: {errors.strip()[-600:]} ({process.args!r})")
     return msgspec.json.decode(out.splitlines()[-1], type=Outcome)

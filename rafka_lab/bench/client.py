@@ -23,10 +23,12 @@ TIMEOUT = 120.0
 # While librdkafka's queue is full.
 _FULL_SECONDS = 0.002
 _STAMP_BYTES = 8
+# For a consumer to find the end of its partitions.
+_SETTLE_SECONDS = 0.6
 _PRODUCER = {
     "batch.size": 1_000_000,
     "queue.buffering.max.messages": 500_000,
-    "queue.buffering.max.kbytes": 65_536,
+    "queue.buffering.max.kbytes": 32_768,
     "delivery.report.only.error": True,
     "log_level": 4,
 }
@@ -51,26 +53,34 @@ class Failures:
 
 
 def produce(task: Task) -> Outcome:
-    """What is acknowledged within the window counts; the rest is waited for, and must be acknowledged too."""
+    """From the first message handed over to the last acknowledgement; the warm-up before ends in the same way."""
     failures = Failures()
     producer = _producer(task, failures)
-    handed = 0
-
-    def acknowledged() -> int:
-        return handed - len(producer)
-
     groups = _groups(task)
-    used, begun = time.process_time(), time.perf_counter()
-    opened, before = begun, 0
-    is_warm = False
-    for group, partition in groups:
-        now = time.perf_counter()
-        if not is_warm and now - begun >= task.warm_up:
-            is_warm, opened, before = True, now, acknowledged()
-        if _is_over(task, handed, now - opened if is_warm else 0):
-            break
-        if task.messages:
-            group = group[: task.messages - handed]
+    used = time.process_time()
+    before = _hand_over(producer, failures, task, groups, task.warm_up, 0) if task.warm_up else 0
+    started = time.perf_counter()
+    messages = _hand_over(producer, failures, task, groups, task.seconds, task.messages)
+    seconds = time.perf_counter() - started
+    client_cpu = time.process_time() - used
+    return Outcome(messages=messages, seconds=seconds, total=before + messages, client_cpu=client_cpu)
+
+
+def _hand_over(
+    producer: Producer,
+    failures: Failures,
+    task: Task,
+    groups: "Iterator[tuple[list[dict[str, bytes]], int]]",
+    seconds: float,
+    messages: int,
+) -> int:
+    """Produces so many messages, or for so long where no number is given, and waits until all are acknowledged."""
+    handed = 0
+    end = time.perf_counter() + seconds
+    while handed < messages if messages else time.perf_counter() < end:
+        group, partition = next(groups)
+        if messages:
+            group = group[: messages - handed]
         while group:
             taken = producer.produce_batch(task.topic, group, partition=partition)
             handed += taken
@@ -79,11 +89,8 @@ def produce(task: Task) -> Outcome:
                 producer.poll(_FULL_SECONDS)
             if failures.first:
                 raise SystemExit(f"a message was not acknowledged: {failures.first}")
-    if task.messages:
-        _flush(producer, failures)
-    messages, seconds = acknowledged() - before, time.perf_counter() - opened
     _flush(producer, failures)
-    return Outcome(messages=messages, seconds=seconds, total=handed, client_cpu=time.process_time() - used)
+    return handed
 
 
 def _producer(task: Task, failures: Failures) -> Producer:
@@ -107,10 +114,6 @@ def _groups(task: Task) -> Iterator[tuple[list[dict[str, bytes]], int]]:
     size = max(1, min(HANDED_OVER, HANDED_OVER_BYTES // task.message_bytes, len(values)))
     groups = [[{"value": value} for value in values[at : at + size]] for at in range(0, len(values) - size + 1, size)]
     return zip(cycle(groups), cycle(range(task.partitions)))
-
-
-def _is_over(task: Task, handed: int, measured: float) -> bool:
-    return handed >= task.messages if task.messages else measured >= task.seconds
 
 
 def _flush(producer: Producer, failures: Failures) -> None:
@@ -163,7 +166,7 @@ def consume(task: Task) -> Outcome:
     used = time.process_time()
     consumer = Consumer(_CONSUMER | {"bootstrap.servers": task.bootstrap})
     consumer.assign([TopicPartition(task.topic, partition, OFFSET_END) for partition in range(task.partitions)])
-    consumer.poll(1.0)  # it has fetched once, so its position is the end
+    consumer.poll(_SETTLE_SECONDS)  # it has fetched once, so its position is the end
     sys.stdout.write("ready\n")
     sys.stdout.flush()
     expected = int((task.warm_up + task.seconds) * task.rate)

@@ -3,9 +3,11 @@
 import shutil
 import subprocess
 import sys
-from collections.abc import Callable, Iterator
-from dataclasses import dataclass
+from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
+
+from msgspec.structs import replace
 
 from rafka_lab.bench.bench import client
 from rafka_lab.bench.sides import OURS, OurSide, Side, folder_for
@@ -22,34 +24,18 @@ _TOPIC = "profiled"
 _FETCHED_MESSAGES = 100_000
 
 
-@dataclass(frozen=True)
-class Workload:
-    """What the client does while the nodes are looked at."""
-
-    task: Callable[[str, float], Task]
-    partitions: int = 1
-    is_fetch: bool = False
+def _task(work: str, **more: Any) -> Task:
+    return Task(work=work, bootstrap="", topic=_TOPIC, warm_up=0, **more)
 
 
-def _produce(bootstrap: str, seconds: float, **more: object) -> Task:
-    return Task(work="produce", bootstrap=bootstrap, topic=_TOPIC, seconds=seconds, warm_up=0, **more)  # type: ignore[arg-type]
-
-
+# What the client does while the nodes are looked at.
 WORKLOADS = {
-    "produce-100B": Workload(lambda at, seconds: _produce(at, seconds, message_bytes=100)),
-    "produce-1KB": Workload(_produce),
-    "produce-12-lz4": Workload(
-        lambda at, seconds: _produce(at, seconds, partitions=12, codec="lz4", payload="json"), partitions=12
-    ),
-    "fetch-1KB": Workload(
-        lambda at, _: Task(work="fetch", bootstrap=at, topic=_TOPIC, messages=_FETCHED_MESSAGES), is_fetch=True
-    ),
-    "requests-64": Workload(
-        lambda at, seconds: Task(
-            work="requests", bootstrap=at, topic=_TOPIC, message_bytes=100, connections=64, seconds=seconds, warm_up=0
-        )
-    ),
-    "latency-1000": Workload(lambda at, seconds: _produce(at, seconds, message_bytes=100, rate=1000, linger_ms=0)),
+    "produce-100B": _task("produce", message_bytes=100),
+    "produce-1KB": _task("produce"),
+    "produce-12-lz4": _task("produce", partitions=12, codec="lz4", payload="json"),
+    "fetch-1KB": _task("fetch", messages=_FETCHED_MESSAGES),
+    "requests-64": _task("requests", message_bytes=100, connections=64),
+    "latency-1000": _task("produce", message_bytes=100, rate=1000, linger_ms=0),
 }
 
 
@@ -68,15 +54,15 @@ def profile(names: list[str], out: Path, seconds: float, *, native: bool) -> Ite
 
 
 def _profile(program: str, side: Side, name: str, out: Path, seconds: float, native: bool) -> Iterator[Path]:
-    workload = WORKLOADS[name]
-    if workload.is_fetch:
-        fill(side, _TOPIC, workload.partitions, _FETCHED_MESSAGES)
+    task = replace(WORKLOADS[name], bootstrap=side.bootstrap, seconds=seconds + _MARGIN_SECONDS)
+    if task.work == "fetch":
+        fill(side, _TOPIC, task.partitions, task.messages)
     else:
-        side.create_topic(_TOPIC, workload.partitions)
+        side.create_topic(_TOPIC, task.partitions)
     graphs = {node: out / f"{name}-{node}.svg" for node in side.pids}
     recorders = {node: _record(program, pid, graphs[node], seconds, native) for node, pid in side.pids.items()}
     while any(recorder.poll() is None for recorder in recorders.values()):
-        client(workload.task(side.bootstrap, seconds + _MARGIN_SECONDS))
+        client(task)
     for node, recorder in recorders.items():
         _, errors = recorder.communicate()
         if recorder.returncode:

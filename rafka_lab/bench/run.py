@@ -2,7 +2,7 @@
 
 import importlib
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING, TextIO
 
@@ -27,8 +27,12 @@ def run_suites(
     pace: Pace | None = None,
     command: str = "",
     out: TextIO | None = None,
+    after_suite: Callable[[Run], None] | None = None,
 ) -> Run:
-    """Runs the named suites, or all. `peer` is `kafka` (started here), the address of a cluster, or nothing."""
+    """Runs the named suites, or all. `peer` is `kafka` (started here), the address of a cluster, or nothing.
+
+    `after_suite` gets what is known so far: a suite that fails after an hour must not take the others with it.
+    """
     unknown = sorted(set(suites) - set(SUITES))
     if unknown:
         raise LabError(f"no suite {', '.join(unknown)}; there are: {', '.join(SUITES)}")
@@ -38,19 +42,27 @@ def run_suites(
     for name in suites or SUITES:
         report.begin(name)
         importlib.import_module(f"rafka_lab.bench.suites.{name}").run(bench)
+        result = _result(bench, command, started, time.monotonic() - clock)
+        if after_suite is not None:
+            after_suite(result)
+    return result
+
+
+def _result(bench: Bench, command: str, started: datetime, seconds: float) -> Run:
+    report = bench.report
     found = ratios(report.figures, OURS, [side for side in bench.versions if side != OURS])
     return Run(
         format=FORMAT,
         command=command,
         started=started.isoformat(timespec="seconds"),
-        seconds=time.monotonic() - clock,
-        quick=quick,
+        seconds=seconds,
+        quick=bench.quick,
         machine=this_machine(),
         versions=bench.versions,
         figures=report.figures,
         ratios=found,
         checks=report.checks,
-        targets=judge(found, peer or KAFKA),
+        targets=judge(found, bench.peer or KAFKA),
     )
 
 

@@ -39,6 +39,9 @@ class Side(ABC):
     restarts = False
     makes_topics = True
 
+    def __init__(self) -> None:
+        self.topics: set[str] = set()  # those that were made here and not deleted yet
+
     @property
     @abstractmethod
     def bootstrap(self) -> str: ...
@@ -85,6 +88,7 @@ class Side(ABC):
             config = self.synced if synced else {}
             try:
                 admin.create_topics([NewTopic(topic, partitions, 1, config=config)])[topic].result(_ADMIN_SECONDS)
+                self.topics.add(topic)
             except KafkaException as error:
                 raise LabError(f"{self.name} did not make the topic {topic!r}: {error.args[0].str()}") from None
         deadline = time.monotonic() + _ADMIN_SECONDS
@@ -97,6 +101,7 @@ class Side(ABC):
         if self.makes_topics:
             admin = self._admin()
             admin.delete_topics([topic], operation_timeout=_DELETE_SECONDS)[topic].result(_ADMIN_SECONDS)
+            self.topics.discard(topic)
 
     def _admin(self) -> AdminClient:
         return AdminClient({"bootstrap.servers": self.bootstrap, "log_level": 3})
@@ -109,6 +114,7 @@ class OurSide(Side):
     restarts = True
 
     def __init__(self, folder: Path, trace_ratio: float = 0) -> None:
+        super().__init__()
         self._lab = Lab(data=folder, trace_ratio=trace_ratio, retention_interval=_FREE_SECONDS)
 
     @property
@@ -156,6 +162,7 @@ class KafkaSide(Side):
     restarts = True
 
     def __init__(self, folder: Path) -> None:
+        super().__init__()
         self._folder = folder
         self._kafka = ApacheKafka(folder)
         self._kafka.prepare()
@@ -190,15 +197,17 @@ class KafkaSide(Side):
 
 
 class ForeignSide(Side):
-    """A cluster that runs already, at an address. Whether it syncs is what its topic setting `flush.messages` says."""
+    """A cluster that runs already, at an address. Its topics are asked to sync, and are deleted at the end."""
 
     synced: ClassVar[dict[str, str]] = {"flush.messages": "1"}
 
     def __init__(self, bootstrap: str) -> None:
         if not accepts(bootstrap):
             raise LabError(f"nothing answers at {bootstrap}: start the peer first, or use --peer kafka")
+        super().__init__()
         self.name = bootstrap
         self._bootstrap = bootstrap
+        self._syncs = True
 
     @property
     def bootstrap(self) -> str:
@@ -206,7 +215,20 @@ class ForeignSide(Side):
 
     @property
     def version(self) -> str:
-        return f"the cluster at {self._bootstrap}"
+        return f"the cluster at {self._bootstrap}{'' if self._syncs else ' (it knows no flush.messages)'}"
+
+    def create_topic(self, topic: str, partitions: int = 1, *, synced: bool = False) -> None:
+        try:
+            super().create_topic(topic, partitions, synced=synced and self._syncs)
+        except LabError:
+            if not (synced and self._syncs):
+                raise
+            self._syncs = False  # not an Apache Kafka; its acks=all is whatever it makes of it
+            super().create_topic(topic, partitions)
+
+    def close(self) -> None:
+        for topic in list(self.topics):
+            self.delete_topic(topic)
 
 
 class MockSide(Side):
@@ -216,6 +238,7 @@ class MockSide(Side):
     makes_topics = False
 
     def __init__(self) -> None:
+        super().__init__()
         self._mock = MockCluster()
         self._mock.__enter__()
 

@@ -18,7 +18,7 @@ class Task(msgspec.Struct, frozen=True, kw_only=True):
     seconds: float = 2.0
     warm_up: float = 0.5
     rate: float = 0  # messages a second; 0 is as fast as it goes
-    messages: int = 0  # to fetch, or to produce where no time is given
+    messages: int = 0  # to fetch, or to produce (then `seconds` says nothing)
     connections: int = 1
 
 

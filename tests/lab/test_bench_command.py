@@ -1,7 +1,12 @@
 """`rafka-lab bench` and `profile`: arguments, one sentence for what goes wrong, exit codes."""
 
+import os
+import subprocess
+import sys
+import time
 from pathlib import Path
 
+import psutil
 import pytest
 
 from lab.command import main
@@ -9,6 +14,8 @@ from rafka_lab.bench.machine import this_machine
 from rafka_lab.bench.report import Report
 from rafka_lab.bench.results import FORMAT, Run, ratios, save
 from rafka_lab.bench.targets import judge
+
+ROOT = Path(__file__).parents[2]
 
 
 def a_result(path: Path, ours: float) -> Path:
@@ -76,6 +83,27 @@ def test_earlier_results_make_the_page_and_the_exit_code_says_whether_targets_ar
     assert "requests: 64 connections, acks=1, requests" in said
     assert word in said
     assert "rafka-lab bench --peer kafka" in page.read_text()
+
+
+def test_a_signal_ends_all_of_it_and_leaves_no_files(tmp_path: Path) -> None:
+    program = "import sys; from lab.command import main; sys.exit(main())"
+    bench = subprocess.Popen(
+        [sys.executable, "-c", program, "bench", "--suite", "produce"],
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+        env=os.environ | {"PYTHONPATH": str(ROOT), "RAFKA_LAB_BENCH_DIR": str(tmp_path)},
+    )
+    nodes: list[psutil.Process] = []
+    while len(nodes) < 3:  # gateway, broker, mock
+        assert bench.poll() is None
+        nodes = psutil.Process(bench.pid).children(recursive=True)
+        time.sleep(0.02)
+    bench.terminate()
+    _, errors = bench.communicate(timeout=30)
+    assert (bench.returncode, errors) == (130, "rafka-lab bench: interrupted\n")
+    assert psutil.wait_procs(nodes, timeout=10)[1] == []
+    assert list(tmp_path.iterdir()) == []
 
 
 def test_a_profile_without_py_spy_says_what_to_install(

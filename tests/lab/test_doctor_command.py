@@ -34,6 +34,7 @@ def test_what_is_missing_comes_with_a_hint(
     for what, hint in {
         "java": "openjdk",
         "kcat": "apt install kcat",
+        "maven": "apt install maven",
         "jaeger": "JAEGER_URL",
         "browser": "open",
     }.items():

@@ -1,4 +1,4 @@
-"""Requests as senders make them, for the tests and benchmarks of the collector."""
+"""Requests as senders make them, for the tests of the collector."""
 
 import gzip
 import http.client

@@ -17,7 +17,7 @@ def run(bench: Bench) -> None:
 
 
 def measure(bench: Bench, sides: list[Side], partitions: int, messages: int) -> None:
-    topic = f"fetch-{partitions}"
+    topic = bench.topic(f"fetch-{partitions}")
     many = f"{partitions} partition{'s' if partitions > 1 else ''}"
     for side in sides:
         fill(side, topic, partitions, messages)

@@ -1,5 +1,6 @@
 """What grows with size: partitions, connections, bytes of log. A cost that should stay the same is seen to, or not."""
 
+import functools
 import time
 from collections.abc import Sequence
 
@@ -8,6 +9,7 @@ import psutil
 from rafka_lab.bench.bench import Bench, Peak, client, seconds_of, throughput
 from rafka_lab.bench.sides import Side, folder_for, forget_pages
 from rafka_lab.bench.suites.fetch import MESSAGE_BYTES
+from rafka_lab.bench.suites.produce import Load
 from rafka_lab.bench.suites.requests import answered
 from rafka_lab.bench.suites.startup import first_ack
 from rafka_lab.bench.tasks import Task
@@ -27,7 +29,7 @@ def run(bench: Bench) -> None:
         for partitions in QUICK_PARTITIONS if bench.quick else FULL_PARTITIONS:
             _partitions(bench, sides, partitions)
         for side in sides:
-            side.create_topic("connections")
+            side.create_topic(bench.topic("connections"))
         for connections in QUICK_CONNECTIONS if bench.quick else FULL_CONNECTIONS:
             _connections(bench, sides, connections)
     with bench.sides(warm=False) as sides:
@@ -35,31 +37,19 @@ def run(bench: Bench) -> None:
 
 
 def _partitions(bench: Bench, sides: list[Side], partitions: int) -> None:
-    topic = f"partitions-{partitions}"
-    made = {side.name: [seconds_of(lambda side=side: side.create_topic(topic, partitions))] for side in sides}  # type: ignore[misc]
+    topic = bench.topic(f"partitions-{partitions}")
+    made = {side.name: [seconds_of(functools.partial(side.create_topic, topic, partitions))] for side in sides}
     workload = f"{partitions:,} partition{'s' if partitions > 1 else ''}"
     bench.report.compare(workload, "create topic", "s", made)
+    load = Load(MESSAGE_BYTES, partitions, "1", "none")
+    repeats = bench.pace.restarts
     found = bench.rounds(
-        sides, lambda side: _spread_load(bench, side, topic, partitions), repeats=bench.pace.restarts, discards=0
+        sides, lambda side: throughput(side, load.task(side, topic, bench)), repeats=repeats, discards=0
     )
     bench.compare(workload, found, {"throughput": "MB/s"})
     bench.report.compare(workload, "PSS", "MB", {side.name: [side.memory()] for side in sides if side.pids})
     for side in sides:
         side.delete_topic(topic)
-
-
-def _spread_load(bench: Bench, side: Side, topic: str, partitions: int) -> dict[str, float]:
-    task = Task(
-        work="produce",
-        bootstrap=side.bootstrap,
-        topic=topic,
-        partitions=partitions,
-        message_bytes=MESSAGE_BYTES,
-        acks="1",
-        seconds=bench.pace.seconds,
-        warm_up=bench.pace.warm_up,
-    )
-    return throughput(side, task)
 
 
 def _connections(bench: Bench, sides: list[Side], connections: int) -> None:
@@ -68,7 +58,7 @@ def _connections(bench: Bench, sides: list[Side], connections: int) -> None:
 
     def measure(side: Side) -> dict[str, float]:
         with Peak(side) as peak:
-            figures = answered(bench, side, "connections", "1", connections)
+            figures = answered(bench, side, bench.topic("connections"), "1", connections)
         if side.pids:
             peaks[side.name].append(peak.megabytes)
         return figures
@@ -102,8 +92,8 @@ def _has_room(gigabytes: float, logs: int) -> bool:
 
 
 def _at_size(side: Side, more: float) -> dict[str, float]:
-    load = {"bootstrap": side.bootstrap, "topic": "log", "message_bytes": MESSAGE_BYTES, "acks": "1", "warm_up": 0}
-    client(Task(work="produce", messages=int(more * _GIGABYTE / MESSAGE_BYTES), **load))  # type: ignore[arg-type]
+    messages = int(more * _GIGABYTE / MESSAGE_BYTES)
+    client(Task(work="produce", bootstrap=side.bootstrap, topic="log", acks="1", messages=messages, warm_up=0))
     side.stop()
     assert side.data is not None
     forget_pages(side.data)

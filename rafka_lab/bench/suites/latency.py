@@ -4,6 +4,8 @@ Producer and consumer are processes of their own with one clock. A message that 
 was slow counts with its waiting, so a stall is seen in full (no coordinated omission).
 """
 
+from msgspec.structs import replace
+
 from rafka_lab.bench.bench import Bench, finish, start_client
 from rafka_lab.bench.sides import Side
 from rafka_lab.bench.tasks import Task
@@ -12,7 +14,7 @@ MESSAGE_BYTES = 100
 QUICK_LOADS = ((1_000, "all"), (1_000, "1"))
 FULL_LOADS = ((100, "all"), (1_000, "all"), (1_000, "1"), (10_000, "all"), (10_000, "1"))
 # p99.9 of a second at 1,000 msg/s would be one message.
-QUICK_SECONDS, FULL_SECONDS = 3.0, 15.0
+QUICK_SECONDS, FULL_SECONDS = 2.5, 10.0
 
 
 def run(bench: Bench) -> None:
@@ -23,7 +25,7 @@ def run(bench: Bench) -> None:
 
 
 def measure(bench: Bench, sides: list[Side], rate: float, acks: str, seconds: float) -> None:
-    topic = f"latency-{rate}-{acks}"
+    topic = bench.topic(f"latency-{rate}-{acks}")
     for side in sides:
         side.create_topic(topic, synced=acks == "all")
     found = bench.rounds(sides, lambda side: _percentiles(side, topic, rate, acks, seconds))
@@ -33,12 +35,20 @@ def measure(bench: Bench, sides: list[Side], rate: float, acks: str, seconds: fl
 
 
 def _percentiles(side: Side, topic: str, rate: float, acks: str, seconds: float) -> dict[str, float]:
-    both = {"bootstrap": side.bootstrap, "topic": topic, "message_bytes": MESSAGE_BYTES, "acks": acks, "linger_ms": 0}
-    timing = {"rate": rate, "seconds": seconds, "warm_up": 0.5}
-    consumer = start_client(Task(work="consume", **both, **timing))  # type: ignore[arg-type]
+    task = Task(
+        work="consume",
+        bootstrap=side.bootstrap,
+        topic=topic,
+        message_bytes=MESSAGE_BYTES,
+        acks=acks,
+        linger_ms=0,
+        rate=rate,
+        seconds=seconds,
+    )
+    consumer = start_client(task)
     assert consumer.stdout is not None
     consumer.stdout.readline()  # ready
-    producer = start_client(Task(work="produce", **both, **timing))  # type: ignore[arg-type]
+    producer = start_client(replace(task, work="produce"))
     try:
         finish(producer)
         return finish(consumer).latencies_ms

@@ -5,6 +5,8 @@ Kafka runs with the heap that its own start script gives it (1 GB); only what it
 
 import time
 
+from msgspec.structs import replace
+
 from rafka_lab.bench.bench import Bench, Peak, client, in_turn
 from rafka_lab.bench.sides import Side
 from rafka_lab.bench.suites.fetch import MESSAGE_BYTES
@@ -33,8 +35,16 @@ def run(bench: Bench) -> None:
 
 def _under_load(bench: Bench, side: Side) -> float:
     side.create_topic("load", PARTITIONS)
-    load = {"bootstrap": side.bootstrap, "topic": "load", "partitions": PARTITIONS, "message_bytes": MESSAGE_BYTES}
+    task = Task(
+        work="produce",
+        bootstrap=side.bootstrap,
+        topic="load",
+        partitions=PARTITIONS,
+        message_bytes=MESSAGE_BYTES,
+        seconds=bench.pace.seconds,
+        warm_up=0,
+    )
     with Peak(side) as peak:
-        made = client(Task(work="produce", seconds=bench.pace.seconds, warm_up=0, **load))  # type: ignore[arg-type]
-        client(Task(work="fetch", messages=made.total, **load))  # type: ignore[arg-type]
+        made = client(task)
+        client(replace(task, work="fetch", messages=made.total))
     return peak.megabytes

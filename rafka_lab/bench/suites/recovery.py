@@ -3,8 +3,10 @@
 Records that were acknowledged before the kill are counted afterwards; a lost one fails the suite.
 """
 
+import functools
 import time
 from collections.abc import Callable
+from operator import methodcaller
 
 from rafka_lab.bench.bench import Bench, client
 from rafka_lab.bench.sides import Side
@@ -23,9 +25,9 @@ def run(bench: Bench) -> None:
         own = [side for side in sides if side.restarts]
         for side in own:
             fill(side, TOPIC, 1, messages)
-        for way, end in (("clean stop", Side.stop), ("kill -9", Side.kill)):
+        for way, end in (("clean stop", methodcaller("stop")), ("kill -9", methodcaller("kill"))):
             repeats = bench.pace.restarts
-            found = bench.rounds(own, lambda side, end=end: _restart(side, end), repeats=repeats, discards=0)  # type: ignore[misc]
+            found = bench.rounds(own, functools.partial(_restart, end=end), repeats=repeats, discards=0)
             bench.compare(f"{size}, after {way}", found, {"to first ack": "s"})
         for side in own:
             client(Task(work="fetch", bootstrap=side.bootstrap, topic=TOPIC, messages=messages))

@@ -16,7 +16,7 @@ _MICROSECONDS = 1e6
 def run(bench: Bench) -> None:
     with bench.sides(mock=True) as sides:
         for acks, counts in (QUICK_CONNECTIONS if bench.quick else FULL_CONNECTIONS).items():
-            topic = f"requests-{acks}"
+            topic = bench.topic(f"requests-{acks}")
             for side in sides:
                 side.create_topic(topic, synced=acks == "all")
             for connections in counts:

@@ -29,8 +29,8 @@ from wal.spark_options import parse_options
 from wal.spark_plan import LogPlan
 from wal.spark_read import read_split
 
-RECORDS = 2_000_000
-MANY_RECORDS = 20_000_000
+QUICK_RECORDS, FULL_RECORDS = 500_000, 2_000_000
+GROWTH = 10
 BATCH_RECORDS = 100
 # aiokafka's reader is slow enough that a part of the log says how slow.
 AIOKAFKA_RECORDS = 200_000
@@ -52,16 +52,17 @@ def run(bench: Bench) -> None:
     try:
         with folder_for("spark") as folder:
             log = folder / "wal"
-            make_log(log, RECORDS)
+            records = QUICK_RECORDS if bench.quick else FULL_RECORDS
+            make_log(log, records)
             if importlib.util.find_spec("aiokafka") is None:
                 report.note("aiokafka, whose decoder is compared with ours, is not installed: pip install aiokafka")
             else:
-                _decode(report, log)
-            _scan(report, spark, log, folder / "parquet")
+                _decode(report, log, records)
+            _scan(report, spark, log, folder / "parquet", records)
             _count(report, spark, log)
             if not bench.quick:
                 _freshness(report, spark, folder)
-                _growth(report, spark, log, folder / "many")
+                _growth(report, spark, log, folder / "many", records)
     finally:
         spark.stop()
 
@@ -112,19 +113,19 @@ def _best(*works: Callable[[], object]) -> list[float]:
     return [min(taken) for taken in times]
 
 
-def _decode(report: Report, log: Path) -> None:
-    seconds = _best(lambda: _decode_all(log), lambda: _decode_with_aiokafka(log))
-    ours, theirs = RECORDS / seconds[0], AIOKAFKA_RECORDS / seconds[1]
+def _decode(report: Report, log: Path, records: int) -> None:
+    seconds = _best(lambda: _decode_all(log, records), lambda: _decode_with_aiokafka(log))
+    ours, theirs = records / seconds[0], AIOKAFKA_RECORDS / seconds[1]
     report.figure("decode, one core, all columns", ours / 1e6, "M/s")
     report.figure("aiokafka's reader into Arrow", theirs / 1e6, "M/s")
     report.at_least("decode against aiokafka's reader", ours / theirs, 10)
 
 
-def _decode_all(log: Path) -> None:
+def _decode_all(log: Path, records: int) -> None:
     options = parse_options({"path": str(log)})
     plan = LogPlan(options)
     rows = sum(batch.num_rows for split in plan.splits(plan.selection()) for batch in read_split(split, options))
-    assert rows == RECORDS
+    assert rows == records
 
 
 def _decode_with_aiokafka(log: Path) -> None:
@@ -169,10 +170,10 @@ def _drain(frame: DataFrame) -> None:
     frame.write.format("noop").mode("overwrite").save()
 
 
-def _scan(report: Report, spark: SparkSession, log: Path, parquet: Path) -> None:
+def _scan(report: Report, spark: SparkSession, log: Path, parquet: Path, records: int) -> None:
     read(spark, log).write.option("compression", "zstd").parquet(str(parquet))
     ours, theirs = _best(lambda: _drain(read(spark, log)), lambda: _drain(spark.read.parquet(str(parquet))))
-    report.figure("full scan in Spark", RECORDS / ours / 1e6, "M/s")
+    report.figure("full scan in Spark", records / ours / 1e6, "M/s")
     report.at_most("full scan against zstd Parquet", ours / theirs, 2.5)
 
 
@@ -247,7 +248,7 @@ def _append(log: SingleWal, record: TopicRecord, acked: dict[int, float], count:
         time.sleep(FRESH_PAUSE)
 
 
-def _growth(report: Report, spark: SparkSession, few: Path, many: Path) -> None:
-    make_log(many, MANY_RECORDS)
+def _growth(report: Report, spark: SparkSession, few: Path, many: Path, records: int) -> None:
+    make_log(many, GROWTH * records)
     seconds = _best(lambda: _drain(read(spark, few)), lambda: _drain(read(spark, many)))
-    report.at_most(f"scan of {MANY_RECORDS // RECORDS} times as many records", seconds[1] / seconds[0], 11)
+    report.at_most(f"scan of {GROWTH} times as many records", seconds[1] / seconds[0], 11)

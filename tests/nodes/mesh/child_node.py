@@ -1,4 +1,4 @@
-"""A node in a process of its own, for tests and benchmarks: `child_node.py FOLDER [--dial ADDRESSES] ALLOWED_ID...`.
+"""A node in a process of its own, for tests: `child_node.py FOLDER [--dial ADDRESSES] ALLOWED_ID...`.
 
 With `--dial host:port,host:port` it dials the first allowed node there. Prints one JSON line with its NodeId and
 addresses when it listens. Ops: 0x20 echo, 0x21 size of the body, 0x22 sleep

@@ -5,11 +5,12 @@ from pathlib import Path
 
 import pytest
 
+from rafka_lab import Lab
 from rafka_lab.bench.bench import Bench, ClientError, Pace, client
 from rafka_lab.bench.profile import profile
 from rafka_lab.bench.report import Report
 from rafka_lab.bench.run import frame, run_suites
-from rafka_lab.bench.suites import fetch, latency, produce
+from rafka_lab.bench.suites import fetch, growth, latency, memory, produce, recovery
 from rafka_lab.bench.tasks import Task
 from rafka_lab.errors import LabError
 
@@ -42,16 +43,49 @@ def test_produce_fetch_and_latency_are_measured_with_cpu_of_every_process() -> N
     assert 0 < p50 <= p99
 
 
-def test_a_whole_suite_becomes_a_result_and_a_frame() -> None:
+def test_a_whole_suite_beside_a_cluster_that_runs_already_becomes_a_result_and_a_frame(shared_lab: Lab) -> None:
+    peer = shared_lab.bootstrap
+    before = set(shared_lab.topics()["topic"])
     with Path(os.devnull).open("w") as nowhere:
-        result = run_suites(["requests"], quick=True, pace=TINY, command="rafka-lab bench", out=nowhere)
-    assert (result.quick, result.command, result.targets) == (True, "rafka-lab bench", [])
+        result = run_suites(["requests"], quick=True, peer=peer, pace=TINY, command="rafka-lab bench", out=nowhere)
+    assert set(shared_lab.topics()["topic"]) == before
+    assert (result.quick, result.command) == (True, "rafka-lab bench")
+    assert [(verdict.name, verdict.peer) for verdict in result.targets] == [
+        ("requests: 64 connections, acks=1, requests", peer),
+        ("requests: 64 connections, acks=all, requests", peer),
+    ]
     lines = frame(result)
     chosen = lines[(lines["metric"] == "requests") & (lines["workload"] == "64 connections, acks=1")]
-    assert sorted(chosen["side"]) == ["mock", "rafka"]
+    assert sorted(chosen["side"]) == sorted(["mock", "rafka", peer])
     # The client must not be what is measured: it can do more than the cluster.
-    assert {ratio.peer for ratio in result.ratios} == {"mock"}
-    assert all(ratio.spread.median < 1 for ratio in result.ratios if ratio.metric == "requests")
+    bounds = [ratio.spread.median for ratio in result.ratios if (ratio.peer, ratio.metric) == ("mock", "requests")]
+    assert len(bounds) == 2
+    assert max(bounds) < 1
+
+
+def test_starts_restarts_memory_and_growth_are_measured(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(recovery, "QUICK_MESSAGES", 2_000)
+    monkeypatch.setattr(memory, "REST_SECONDS", 0.1)
+    monkeypatch.setattr(growth, "QUICK_PARTITIONS", (1, 3))
+    monkeypatch.setattr(growth, "QUICK_CONNECTIONS", (1, 8))
+    monkeypatch.setattr(growth, "QUICK_LOG", (0.005, 0.01))
+    monkeypatch.setattr(growth, "_HEAD_MESSAGES", 2_000)
+    monkeypatch.setattr(growth, "_REST_SECONDS", 0.1)
+    with Path(os.devnull).open("w") as nowhere:
+        result = run_suites(["startup", "recovery", "memory", "growth"], quick=True, pace=TINY, out=nowhere)
+    found = {(figure.suite, figure.workload, figure.metric): figure.spread for figure in result.figures}
+    assert found["startup", "empty data folder", "to first ack"].runs == 2
+    assert found["recovery", "0.002 GB, after clean stop", "to first ack"].low > 0
+    assert found["recovery", "0.002 GB, after kill -9", "to first ack"].low > 0
+    assert found["memory", "at most under load", "PSS"].median > found["memory", "at rest", "PSS"].median > 0
+    for workload, metric in (
+        ("3 partitions", "throughput"),
+        ("8 connections", "requests"),
+        ("8 connections", "PSS"),
+        ("log of 0.01 GB", "to first ack"),
+        ("log of 0.01 GB", "cold read"),
+    ):
+        assert found["growth", workload, metric].low > 0
 
 
 def test_a_client_that_fails_says_why() -> None:

@@ -3,6 +3,7 @@
 import contextlib
 import gc
 import os
+import re
 import signal
 import socket
 import subprocess
@@ -180,6 +181,20 @@ def test_bodies_lie_in_shared_memory_unless_they_are_to_cross_the_mesh(shared: b
         assert read_one(lab.bootstrap, "large") == value
         for node in lab.nodes.values():
             assert ("rafka-arena" in Path(f"/proc/{node.pid}/maps").read_text()) is shared, node.name
+
+
+def test_shared_memory_goes_back_when_the_traffic_is_over() -> None:
+    def resident(pid: int | None) -> int:
+        """Bytes of all arenas that a process has mapped and that are in memory."""
+        smaps = Path(f"/proc/{pid}/smaps").read_text()
+        return 1024 * sum(int(size) for size in re.findall(r"rafka-arena.*?\nRss: +(\d+) kB", smaps, re.DOTALL))
+
+    with Lab(trace_ratio=0) as lab:
+        nodes = list(lab.nodes.values())
+        for _ in range(5):
+            produce(lab.bootstrap, "large", os.urandom(900_000))
+        assert max(resident(node.pid) for node in nodes) >= 900_000
+        until(lambda: sum(resident(node.pid) for node in nodes) < 100_000, "the arenas are not given back")
 
 
 def test_a_port_that_is_taken_is_one_sentence() -> None:

@@ -19,6 +19,9 @@ from collections.abc import Callable, Coroutine, Sequence
 from pathlib import Path
 from typing import Any, NoReturn
 
+from opentelemetry import trace
+from opentelemetry.trace import NoOpTracerProvider
+
 from nodes.mesh import IdentityError, ListenError, run_node, stop_event
 from traces.errors import ConfigurationError
 from traces.wiring import Provider, configure
@@ -133,6 +136,8 @@ def set_up_logging(settings: argparse.Namespace) -> None:
 def set_up_traces(settings: argparse.Namespace, service: str) -> Provider | None:
     """Chooses the recorder for the spans that all libraries make through OpenTelemetry's API."""
     if settings.traces is None and not any(name in os.environ for name in _ENDPOINT_VARIABLES):
+        # Without a provider the API looks for one in the environment at every request.
+        trace.set_tracer_provider(NoOpTracerProvider())
         return None
     try:
         return configure(service, settings.traces, settings.trace_ratio, resource={"rafka.node": settings.name})

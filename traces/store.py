@@ -31,8 +31,10 @@ class StoreSettings:
     retention_hours: float = 24.0
     # About five million spans of the lab's size.
     max_bytes: int = 2 * 1024**3
-    # Spans that wait to be indexed; above it senders are told to come again. About 60 MB in the inbox.
+    # Spans that wait to be indexed, about 60 MB in the inbox. Above it senders wait for their answer, and are told to
+    # come again if that takes too long: less than the ten seconds that they wait by default.
     pending_spans: int = 200_000
+    room_seconds: float = 5.0
     # Above it there is no waiting for spare time: a question should never find more than two seconds of work.
     eager_spans: int = 100_000
     # One transaction, while somebody waits and while nobody does: then other programs may want the processors again.
@@ -97,6 +99,7 @@ class Store:
         """Keeps a request; when this returns, its spans outlive the process. Raises BusyError if too much waits."""
         with self._changed:
             self._stats.rejected += checked.rejected
+            self._changed.wait_for(lambda: not self._is_full(checked.accepted), self.settings.room_seconds)
             self._check_room(checked.accepted)
             if checked.accepted:
                 self._inbox.append(checked.body, checked.accepted, int(self._clock() * 1e9))
@@ -144,16 +147,21 @@ class Store:
         self._connection.execute("PRAGMA optimize")
         self._connection.close()
 
-    def _check_room(self, spans: int) -> None:
+    def _is_full(self, spans: int) -> bool:
+        """Whether waiting would help: more waits than may, and it is being worked on."""
         waiting = self._inbox.spans
+        too_much = waiting > 0 and waiting + spans > self.settings.pending_spans
+        return too_much and self._close_at is None and not self._failure
+
+    def _check_room(self, spans: int) -> None:
         if self._close_at is not None:
             raise StoreError("the collector is ending; send the spans again later")
         if self._failure:
             self._stats.refused_requests += 1
             raise StoreError(f"the store cannot be written: {self._failure}; free space, then send the request again")
-        if waiting and waiting + spans > self.settings.pending_spans:
+        if self._is_full(spans):
             self._stats.refused_requests += 1
-            raise BusyError(f"{waiting} spans wait to be indexed; send the same request again later")
+            raise BusyError(f"{self._inbox.spans} spans wait to be indexed; send the same request again later")
 
     def _run(self) -> None:
         next_look = time.monotonic() + self.settings.retention_seconds
@@ -178,7 +186,7 @@ class Store:
             return 0
         if self._close_at is not None:
             return self.settings.spare_spans if time.monotonic() < self._close_at and not self._failure else 0
-        if self._asking or self._inbox.spans > self.settings.eager_spans:
+        if self._asking or self._inbox.spans > min(self.settings.eager_spans, self.settings.pending_spans // 2):
             return self.settings.transaction_spans
         return self.settings.spare_spans if self._spare_time.is_there() else 0
 

@@ -181,7 +181,7 @@ def test_the_oldest_traces_go_when_the_store_is_too_large(tmp_path: Path) -> Non
 
 
 def test_more_than_may_wait_is_refused_and_not_lost_silently(tmp_path: Path) -> None:
-    store = Store(tmp_path / "traces.db", StoreSettings(pending_spans=10))
+    store = Store(tmp_path / "traces.db", StoreSettings(pending_spans=10, room_seconds=0.2))
     lock = sqlite3.connect(store.path)
     lock.execute("BEGIN IMMEDIATE")
     store.add(otlp.check_request(request_of(*(new_span() for _ in range(8)))))
@@ -191,6 +191,17 @@ def test_more_than_may_wait_is_refused_and_not_lost_silently(tmp_path: Path) -> 
     lock.close()
     store.catch_up()
     assert (store.stats()["spans"], store.stats()["refused_requests"]) == (8, 1)
+    store.close()
+
+
+def test_a_sender_that_is_faster_than_the_tables_waits_and_loses_nothing(tmp_path: Path) -> None:
+    store = Store(tmp_path / "traces.db", StoreSettings(pending_spans=500))
+    bodies = [body for seed in range(20) for body in produce_requests(50, random.Random(seed), time.time_ns())]
+    for body in bodies:
+        store.add(otlp.check(body))
+        assert store.stats()["pending"] <= 500
+    store.catch_up()
+    assert (store.stats()["spans"], store.stats()["refused_requests"]) == (20 * 50 * 7, 0)
     store.close()
 
 

@@ -39,7 +39,7 @@ class Pace:
     first_load: float  # of a side, before its first workload
 
 
-QUICK = Pace(repeats=3, restarts=2, discards=1, seconds=1, warm_up=0.3, first_load=4)
+QUICK = Pace(repeats=3, restarts=2, discards=1, seconds=1, warm_up=0.3, first_load=3)
 FULL = Pace(repeats=3, restarts=3, discards=1, seconds=2, warm_up=0.5, first_load=20)
 
 

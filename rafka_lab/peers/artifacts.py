@@ -13,7 +13,7 @@ KAFKA_VERSION = "4.1.1"
 # Kafka logs through SLF4J and brings no back end of its own; this one writes to stderr.
 _SLF4J_VERSION = "1.7.36"
 _DOWNLOAD_SECONDS = 600
-_POM = f"""<project xmlns="http://maven.apache.org/POM/4.0.0">
+_POM = f"""<project>
   <modelVersion>4.0.0</modelVersion>
   <groupId>rafka-lab</groupId><artifactId>peer</artifactId><version>1</version><packaging>pom</packaging>
   <dependencies>

@@ -22,7 +22,9 @@ def measure(bench: Bench, sides: list[Side], partitions: int, messages: int) -> 
     for side in sides:
         fill(side, topic, partitions, messages)
     kept = [side for side in sides if side.data is not None]
-    found = bench.rounds(kept, lambda side: _cold(side, topic, partitions, messages), discards=0)
+    found = bench.rounds(
+        kept, lambda side: _cold(side, topic, partitions, messages), repeats=bench.pace.restarts, discards=0
+    )
     bench.compare(f"1 KB, {many}, cold", found, {"throughput": "MB/s"})
     found = bench.rounds(sides, lambda side: throughput(side, _task(side, topic, partitions, messages)))
     bench.compare(f"1 KB, {many}, cached", found, {"throughput": "MB/s"})

@@ -14,9 +14,9 @@ from rafka_lab.bench.suites.requests import answered
 from rafka_lab.bench.suites.startup import first_ack
 from rafka_lab.bench.tasks import Task
 
-QUICK_PARTITIONS, FULL_PARTITIONS = (1, 100), (1, 10, 100, 1_000)
-QUICK_CONNECTIONS, FULL_CONNECTIONS = (1, 256), (1, 100, 1_000, 5_000)
-QUICK_LOG, FULL_LOG = (0.1, 1), (1, 10, 50)  # GB
+QUICK_PARTITIONS, FULL_PARTITIONS = (100,), (1, 10, 100, 1_000)
+QUICK_CONNECTIONS, FULL_CONNECTIONS = (256,), (1, 100, 1_000, 5_000)
+QUICK_LOG, FULL_LOG = (0.1, 0.5), (1, 10, 50)  # GB
 # What must stay free on the disk beside the logs.
 _SPARE_BYTES = 10e9
 _GIGABYTE = 1e9

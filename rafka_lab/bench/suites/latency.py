@@ -28,7 +28,8 @@ def measure(bench: Bench, sides: list[Side], rate: float, acks: str, seconds: fl
     topic = bench.topic(f"latency-{rate}-{acks}")
     for side in sides:
         side.create_topic(topic, synced=acks == "all")
-    found = bench.rounds(sides, lambda side: _percentiles(side, topic, rate, acks, seconds))
+    # Each round has a warm-up of its own, and is long.
+    found = bench.rounds(sides, lambda side: _percentiles(side, topic, rate, acks, seconds), discards=0)
     bench.compare(f"{rate:,} msg/s, acks={acks}", found, {"p50": "ms", "p99": "ms", "p99.9": "ms"})
     for side in sides:
         side.delete_topic(topic)

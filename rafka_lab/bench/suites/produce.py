@@ -50,7 +50,6 @@ QUICK = (
     Load(100, 1, "all", "none"),
     Load(1_000, 1, "all", "none"),
     Load(1_000, 1, "1", "none"),
-    Load(10_000, 1, "all", "none"),
     Load(1_000, 12, "all", "lz4"),
 )
 # A codec is the client's work and makes batches smaller, whatever the acks; so codecs are measured with acks=all only.

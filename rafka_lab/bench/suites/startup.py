@@ -16,7 +16,7 @@ _EAGER_METADATA = {"topic.metadata.refresh.fast.interval.ms": 10, "log_level": 0
 
 def run(bench: Bench) -> None:
     times: dict[str, list[float]] = {}
-    for turn in range(bench.pace.repeats):
+    for turn in range(bench.pace.restarts):
         with bench.sides(start=False) as sides:
             for side in in_turn([side for side in sides if side.restarts], turn):
                 started = time.perf_counter()

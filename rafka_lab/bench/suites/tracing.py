@@ -44,7 +44,7 @@ def _compare(
 ) -> None:
     """A B, then B A, so that a drift of the machine cancels out. The first turn is thrown away."""
     rates: dict[OurSide, list[float]] = {traced: [], plain: []}
-    for turn in range(1 + bench.pace.repeats):
+    for turn in range(1 + bench.pace.restarts):
         for side in (traced, plain) if turn % 2 == 0 else (plain, traced):
             found = answered(bench, side, TOPIC, "all", connections, size)["requests"]
             _drain(side)

@@ -66,15 +66,15 @@ def test_a_whole_suite_beside_a_cluster_that_runs_already_becomes_a_result_and_a
 def test_starts_restarts_memory_and_growth_are_measured(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(recovery, "QUICK_MESSAGES", 2_000)
     monkeypatch.setattr(memory, "REST_SECONDS", 0.1)
-    monkeypatch.setattr(growth, "QUICK_PARTITIONS", (1, 3))
-    monkeypatch.setattr(growth, "QUICK_CONNECTIONS", (1, 8))
+    monkeypatch.setattr(growth, "QUICK_PARTITIONS", (3,))
+    monkeypatch.setattr(growth, "QUICK_CONNECTIONS", (8,))
     monkeypatch.setattr(growth, "QUICK_LOG", (0.005, 0.01))
     monkeypatch.setattr(growth, "_HEAD_MESSAGES", 2_000)
     monkeypatch.setattr(growth, "_REST_SECONDS", 0.1)
     with Path(os.devnull).open("w") as nowhere:
         result = run_suites(["startup", "recovery", "memory", "growth"], quick=True, pace=TINY, out=nowhere)
     found = {(figure.suite, figure.workload, figure.metric): figure.spread for figure in result.figures}
-    assert found["startup", "empty data folder", "to first ack"].runs == 2
+    assert found["startup", "empty data folder", "to first ack"].runs == 1
     assert found["recovery", "0.002 GB, after clean stop", "to first ack"].low > 0
     assert found["recovery", "0.002 GB, after kill -9", "to first ack"].low > 0
     assert found["memory", "at most under load", "PSS"].median > found["memory", "at rest", "PSS"].median > 0

@@ -23,13 +23,17 @@ _WALK = 32
 _FIRST_RUN = 32
 
 
-def check_record_count(batch: Buffer, header: BatchHeader) -> None:
-    """Raises CorruptBatchError if the records are not as many as the header states, or do not fill the batch."""
+def counted_records(batch: Buffer, header: BatchHeader) -> bytes:
+    """The plain bytes of the records, and a few zero bytes behind them.
+
+    Raises CorruptBatchError if they are not as many as the header states, or do not fill the batch.
+    """
     records = decompress(header.codec, memoryview(batch)[HEADER_SIZE:])
-    # bytes, which are faster to look into than a view
-    found = _count(b"".join((records, _PADDING)), len(records), header.record_count)
+    data = b"".join((records, _PADDING))  # bytes, which are faster to look into than a view
+    found = _count(data, len(records), header.record_count)
     if found != header.record_count:
         raise CorruptBatchError(f"the batch states {header.record_count} records and holds {found}")
+    return data
 
 
 @functools.cache

@@ -21,7 +21,7 @@ from wal.compression import Codec
 from wal.errors import BatchError, BatchTooLargeError, CorruptBatchError, UnsupportedBatchError
 from wal.log import NewBatch
 from wal.message_set import upconvert
-from wal.record_count import check_record_count
+from wal.record_count import counted_records
 
 # Older clients send message sets of magic 0 and 1.
 FIRST_BATCH_VERSION = 3
@@ -31,23 +31,29 @@ _CRC_FROM = 21  # of a v2 batch: what its CRC covers
 
 
 class Checked(NamedTuple):
-    """A batch that may be stored. `log_append_time` is -1 where the producer's timestamps count."""
+    """A batch that may be stored. `log_append_time` is -1 where the producer's timestamps count.
+
+    `records` are its plain bytes, for those who look for something in them; none for old formats.
+    """
 
     new: NewBatch
     log_append_time: int
+    records: bytes
 
 
 def check_produced(topic: Topic, item: ops.ProducePartition, api_version: int, trace_id: bytes) -> Checked:
     records = item.records
     assert not isinstance(records, list)
     now = time.time_ns() // 1_000_000 if topic.log_append_time else -1
+    plain = b""
     try:
         if api_version < FIRST_BATCH_VERSION:
             batch: Buffer = upconvert(records, log_append_time=now if topic.log_append_time else None)
             header = parse_header(batch)
         else:
             batch, header = records, check_batch(records)
-            _check_as_sent(batch, header, api_version, topic)
+            _check_as_sent(header, api_version, topic)
+            plain = counted_records(batch, header)
             if topic.log_append_time:
                 batch = with_log_append_time(batch, now)
                 header = parse_header(batch)
@@ -58,10 +64,10 @@ def check_produced(topic: Topic, item: ops.ProducePartition, api_version: int, t
             Code.MESSAGE_TOO_LARGE,
             f"a batch of {len(batch)} bytes; max.message.bytes of {topic.record.name} is {topic.max_message_bytes}",
         )
-    return Checked(NewBatch(topic.topic_id, item.partition, batch, header, trace_id), now)
+    return Checked(NewBatch(topic.topic_id, item.partition, batch, header, trace_id), now, plain)
 
 
-def _check_as_sent(batch: Buffer, header: BatchHeader, api_version: int, topic: Topic) -> None:
+def _check_as_sent(header: BatchHeader, api_version: int, topic: Topic) -> None:
     attributes = header.attributes
     if attributes & CODEC_MASK == Codec.ZSTD and api_version < FIRST_ZSTD_VERSION:
         raise RefusedError(
@@ -69,7 +75,6 @@ def _check_as_sent(batch: Buffer, header: BatchHeader, api_version: int, topic: 
         )
     if attributes & LOG_APPEND_TIME_BIT and not topic.log_append_time:
         raise RefusedError(Code.INVALID_TIMESTAMP, "producers set create times; log append time is the broker's")
-    check_record_count(batch, header)
 
 
 def _batch_code(error: BatchError, records: Buffer) -> Code:

@@ -18,7 +18,7 @@ from nodes.broker.record_links import MAX_LINKS, links_of
 from nodes.mesh import KafkaCall, OpCode
 from traces import names, sites
 from traces.fixed import Fixed
-from wal.batch import BatchHeader, Buffer, parse_header
+from wal.batch import parse_header
 from wal.errors import BatchError
 
 log = logging.getLogger(__name__)
@@ -118,12 +118,12 @@ def describe(span: Span, request: Any, answer: Any) -> None:
         log.exception(_LOST)
 
 
-def link(span: Span, batches: Iterable[tuple[BatchHeader, Buffer]]) -> None:
-    """Links the span to the traces that records name in their headers."""
+def link(span: Span, batches: Iterable[bytes]) -> None:
+    """Links the span to the traces that records name in their headers. `batches` are the plain records of each."""
     try:
         left = MAX_LINKS
-        for header, batch in batches:
-            for context in links_of(header, batch)[:left]:
+        for records in batches:
+            for context in links_of(records)[:left]:
                 span.add_link(context)
                 left -= 1
             if not left:

@@ -90,7 +90,7 @@ def store(broker: Broker, call: KafkaCall) -> Payload | asyncio.Future[Payload]:
     records = 0
     if chosen:
         if span is not None:
-            spans.link(span, [(one.new.header, one.new.batch) for one in chosen])
+            spans.link(span, [one.records for one in chosen])
         records, some_stored = _append(broker, chosen, places, results, durability)
         if some_stored and durability is Durability.SYNCED:
             return _answer_when_synced(broker, request, results, records, span)

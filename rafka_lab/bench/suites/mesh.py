@@ -19,7 +19,7 @@ from pathlib import Path
 
 import psutil
 
-from nodes.mesh import NO_TRACE, SINGLE_USE, KafkaCall, Mesh, quic, run_node, stop_event
+from nodes.mesh import NO_TRACE, SINGLE_USE, KafkaCall, Mesh, Settings, quic, run_node, stop_event
 from rafka_lab.bench.bench import Bench
 from rafka_lab.bench.report import Report
 from rafka_lab.node import process_environment
@@ -81,9 +81,9 @@ class Pair:
 
 
 @asynccontextmanager
-async def pair() -> AsyncIterator[Pair]:
+async def pair(settings: Settings | None = None) -> AsyncIterator[Pair]:
     with tempfile.TemporaryDirectory() as folder:
-        mesh = Mesh(Path(folder) / "ours", role="gateway")
+        mesh = Mesh(Path(folder) / "ours", role="gateway", settings=settings)
         command = [sys.executable, "-m", MODULE, "node", str(Path(folder) / "theirs"), mesh.node_id]
         child = subprocess.Popen(command, stdout=subprocess.PIPE, env=process_environment())
         try:
@@ -250,8 +250,26 @@ async def small_calls(report: Report, nodes: Pair) -> None:
     report.at_most("one call at a time, p50", at(times, 0.5) * 1e6, 350, "us", note)
 
 
-async def large_bodies(report: Report, nodes: Pair) -> None:
+async def shared_bodies(report: Report, nodes: Pair) -> None:
+    alone, times, beside = await large_bodies(nodes)
+    report.figure("1 MB bodies in shared memory", alone, "MB/s")
+    note = f"p50 {at(times, 0.5) * 1e3:.1f} ms, beside {beside:.0f} MB/s"
+    report.at_most("small calls beside them, p99", at(times, 0.99) * 1e3, 5, "ms", note)
+
+
+async def sent_bodies(report: Report, _nodes: Pair) -> None:
+    """As between machines: nothing is shared."""
     *_, bare_speed = await bare()
+    async with pair(Settings(arena_bytes=0)) as nodes:
+        alone, times, beside = await large_bodies(nodes)
+    report.at_least("1 MB bodies over QUIC", alone, 250, "MB/s", f"a bare stream makes {bare_speed:.0f} MB/s")
+    report.figure("1 MB bodies over QUIC against a bare stream", alone / bare_speed, "x")
+    note = f"p50 {at(times, 0.5) * 1e3:.1f} ms, beside {beside:.0f} MB/s"
+    report.at_most("small calls beside bodies over QUIC, p99", at(times, 0.99) * 1e3, 5, "ms", note)
+
+
+async def large_bodies(nodes: Pair) -> tuple[float, list[float], float]:
+    """Megabytes a second without other calls, the times of small calls beside them, and megabytes a second then."""
     stop = False
     sent = 0
 
@@ -267,14 +285,10 @@ async def large_bodies(report: Report, nodes: Pair) -> None:
     alone = sent / (time.perf_counter() - started)
     beside, before = time.perf_counter(), sent
     times = await nodes.latencies(2, pause=0.001)
-    shared = (sent - before) / (time.perf_counter() - beside)
+    rate_beside = (sent - before) / (time.perf_counter() - beside)
     stop = True
     await asyncio.gather(*senders)
-    note = f"a bare stream makes {bare_speed:.0f} MB/s"
-    report.at_least("1 MB bodies", alone, 250, "MB/s", note)
-    report.figure("1 MB bodies against a bare stream", alone / bare_speed, "x")
-    note = f"p50 {at(times, 0.5) * 1e3:.1f} ms, beside {shared:.0f} MB/s"
-    report.at_most("small calls beside them, p99", at(times, 0.99) * 1e3, 5, "ms", note)
+    return alone, times, rate_beside
 
 
 async def memory(report: Report, nodes: Pair) -> None:
@@ -337,7 +351,7 @@ async def flood(report: Report, nodes: Pair) -> None:
 
 
 # What it does when all is well; the others are for the full form.
-QUICK = (small_calls, large_bodies)
+QUICK = (small_calls, shared_bodies, sent_bodies)
 FULL = (*QUICK, memory, cancellation, flood)
 
 

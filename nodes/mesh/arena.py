@@ -101,7 +101,8 @@ class Arena:
         used, self._used = self._used, False
         if used or self._taken or self._touched == _PAGE:
             return
-        self._memory.madvise(mmap.MADV_REMOVE, _PAGE, self._touched - _PAGE)
+        with suppress(OSError):  # a kernel that cannot do this keeps the memory, which is bounded
+            self._memory.madvise(mmap.MADV_REMOVE, _PAGE, self._touched - _PAGE)
         self._touched = _PAGE
 
     def close(self) -> None:

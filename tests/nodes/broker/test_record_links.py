@@ -38,6 +38,12 @@ def test_without_a_header_there_is_no_link(codec: Codec) -> None:
     assert found([plain], codec) == []
 
 
+@pytest.mark.parametrize("records", [b"", bytes(5), b"\x16", b"\x16t", b"x\x16t", b"\x16traceparent\x6e"])
+def test_a_few_bytes_hold_no_link(records: bytes) -> None:
+    """Old formats have no headers, and give no bytes to search."""
+    assert links_of(records) == []
+
+
 @pytest.mark.parametrize(
     "value",
     [

@@ -4,17 +4,22 @@ program's provider is the light recorder. The API's contexts and proxies cost mo
 `tracer` is the library's own, from the API; `scope` its name.
 """
 
+import logging
 from collections.abc import Mapping
 from typing import Any
 
 from opentelemetry import trace
 from opentelemetry.context import Context
-from opentelemetry.trace import Span, SpanKind, Tracer
+from opentelemetry.trace import Span, SpanKind, Status, StatusCode, Tracer
 
 from traces.fixed import Fixed
 from traces.recorder import LightTracer, LightTracerProvider, RecordedSpan
 
+log = logging.getLogger("traces.sites")
+
 _EMPTY = Context()
+# What sites say when a span of theirs fails: telemetry never raises into the caller.
+LOST = "a span could not be recorded"
 
 
 def light_tracer(scope: str) -> LightTracer | None:
@@ -33,6 +38,18 @@ def child(tracer: Tracer, scope: str, name: str, parent: Span, kind: SpanKind, a
     if type(parent) is RecordedSpan:
         return parent.child(scope, name, kind, attributes)
     return tracer.start_span(name, under(parent), kind, attributes)
+
+
+def end(span: Span | None, error: str = "") -> None:
+    """Ends a span if there is one, as failed if there is an error. Never raises."""
+    if span is None:
+        return
+    try:
+        if error:
+            span.set_status(Status(StatusCode.ERROR, error))
+        span.end()
+    except Exception:
+        log.exception(LOST)
 
 
 def point(tracer: Tracer, scope: str, name: str, parent: Span, attributes: Fixed, own: Mapping[str, Any]) -> None:

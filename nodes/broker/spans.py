@@ -18,6 +18,7 @@ from nodes.broker.record_links import MAX_LINKS, links_of
 from nodes.mesh import KafkaCall, OpCode
 from traces import names, sites
 from traces.fixed import Fixed
+from traces.sites import LOST, end
 from wal.batch import parse_header
 from wal.errors import BatchError
 
@@ -25,7 +26,6 @@ log = logging.getLogger(__name__)
 _SCOPE = "rafka.broker"
 _tracer = trace.get_tracer(_SCOPE)
 # Span processors are the program's: one that raises must not fail a call.
-_LOST = "a span could not be recorded"
 
 NAMES: dict[int, str] = {
     OpCode.PRODUCE: names.PRODUCE_STORE,
@@ -60,7 +60,7 @@ def start(call: KafkaCall) -> Span | None:
         attributes = _kind_of_op(call.op_code, call.org_id)
         return sites.child(_tracer, _SCOPE, NAMES[call.op_code], call.span, SpanKind.INTERNAL, attributes)
     except Exception:
-        log.exception(_LOST)
+        log.exception(LOST)
         return None
 
 
@@ -73,16 +73,6 @@ def _kind_of_op(op_code: int, org_id: int) -> Fixed:
             names.MESH_ORG_ID: org_id,
         }
     )
-
-
-def end(span: Span | None, error: str = "") -> None:
-    if span is not None:
-        try:
-            if error:
-                span.set_status(Status(StatusCode.ERROR, error))
-            span.end()
-        except Exception:
-            log.exception(_LOST)
 
 
 @contextlib.contextmanager
@@ -115,7 +105,7 @@ def describe(span: Span, request: Any, answer: Any) -> None:
             span.set_attribute(names.KAFKA_ERROR_CODE, error)
             span.set_status(Status(StatusCode.ERROR, message))
     except Exception:
-        log.exception(_LOST)
+        log.exception(LOST)
 
 
 def link(span: Span, batches: Iterable[bytes]) -> None:
@@ -129,7 +119,7 @@ def link(span: Span, batches: Iterable[bytes]) -> None:
             if not left:
                 return
     except Exception:
-        log.exception(_LOST)
+        log.exception(LOST)
 
 
 def end_produce(
@@ -141,7 +131,7 @@ def end_produce(
             _partition(span, at, "send", item.topic, item.partition, result.error, result.base_offset)
         span.set_attributes({names.MESSAGING_BATCH_COUNT: records, names.WAL_SEGMENT: segment})
     except Exception:
-        log.exception(_LOST)
+        log.exception(LOST)
     end(span, _failure(results)[1])
 
 
@@ -165,7 +155,7 @@ def end_fetch(
             _partition(span, at, "receive", name_of(item), item.partition, result.error, item.offset)
         span.set_attributes(attributes)
     except Exception:
-        log.exception(_LOST)
+        log.exception(LOST)
     end(span, _failure(results)[1])
 
 

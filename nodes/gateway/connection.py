@@ -27,6 +27,7 @@ from nodes.kafka import (
     encode_response,
     encode_versions_answer,
 )
+from traces import sites
 
 if TYPE_CHECKING:
     from nodes.gateway.server import Gateway
@@ -229,7 +230,7 @@ class Connection(asyncio.BufferedProtocol):
             log.exception("%s version %d of %s failed", request.api.schema, request.version, self.session.peer)
             self.close("a request failed in the gateway; its log says why")
         finally:
-            spans.end(span, failure)
+            sites.end(span, failure)
             self._ended(pending)
 
     def _ended(self, pending: Pending) -> None:

@@ -19,12 +19,12 @@ from nodes.kafka import APIS, ApiKey, ErrorCode, Request
 from nodes.mesh import Trace
 from traces import names, sites
 from traces.fixed import Fixed, FixedLink
+from traces.sites import LOST
 
 log = logging.getLogger(__name__)
 _SCOPE = "rafka.gateway"
 _tracer = trace.get_tracer(_SCOPE)
 # Span processors are the program's: one that raises must not fail a request.
-_LOST = "a span could not be recorded"
 # Providers that record nothing: none was installed, or tracing is off.
 _NOTHING = (ProxyTracerProvider, NoOpTracerProvider)
 # OpenTelemetry's names for what a messaging client does; others have no type.
@@ -57,7 +57,7 @@ class ConnectionSpans:
         try:
             return self._start(request)
         except Exception:
-            log.exception(_LOST)
+            log.exception(LOST)
             return None
 
     def _start(self, request: Request) -> Span | None:
@@ -115,7 +115,7 @@ def answered(span: Span, response: Any) -> None:
             span.set_attribute(names.KAFKA_ERROR_CODE, int(error))
             span.set_status(Status(StatusCode.ERROR, f"Kafka error {int(error)}, {error.name}"))
     except Exception:
-        log.exception(_LOST)
+        log.exception(LOST)
 
 
 def name_topic(given: Trace, topic: str | None) -> None:
@@ -124,18 +124,7 @@ def name_topic(given: Trace, topic: str | None) -> None:
         try:
             given.set_attributes({names.KAFKA_TOPIC: topic, names.MESSAGING_DESTINATION: topic})
         except Exception:
-            log.exception(_LOST)
-
-
-def end(span: Span | None, error: str = "") -> None:
-    if span is None:
-        return
-    try:
-        if error:
-            span.set_status(Status(StatusCode.ERROR, error))
-        span.end()
-    except Exception:
-        log.exception(_LOST)
+            log.exception(LOST)
 
 
 def _request_attributes(request: Request) -> Fixed:

@@ -65,6 +65,7 @@ from nodes.mesh.roster import NodeRecord, Roster
 from nodes.mesh.settings import Settings
 from nodes.mesh.spans import Trace
 from nodes.mesh.streams import Assembly, BulkWriter, FrameWriter, Payload, Transfer, buffers_of, read_frames
+from traces import sites
 
 # Asks for a stream of its own (tag 0x11): no order, no batching, nothing shared with other calls.
 SINGLE_USE = object()
@@ -225,7 +226,7 @@ class CallingSide:
                 spans.end_abandoned(call.span)
             else:
                 error = call.answer.exception()
-                spans.end(call.span, "" if error is None else f"{type(error).__name__}: {error}")
+                sites.end(call.span, "" if error is None else f"{type(error).__name__}: {error}")
 
     def _set_timer(self, when: float) -> None:
         if self._timer is not None:

@@ -62,6 +62,7 @@ from nodes.mesh.streams import (
     buffers_of,
     read_frames,
 )
+from traces import sites
 
 log = logging.getLogger(__name__)
 
@@ -410,7 +411,7 @@ class ServingSide:
         self._running.pop(call.request_id, None)
         self._record.calls_served += 1
         if call.span is not None:
-            spans.end(call.span, call.failure)
+            sites.end(call.span, call.failure)
 
     def _answer(self, call: KafkaCall, status: int, message: str, result: Payload = b"") -> None:
         """Sends the one answer of a call; later ones are dropped."""

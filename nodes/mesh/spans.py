@@ -12,12 +12,13 @@ import logging
 
 from opentelemetry import context as otel_context
 from opentelemetry import trace
-from opentelemetry.trace import NonRecordingSpan, Span, SpanContext, SpanKind, Status, StatusCode, TraceFlags
+from opentelemetry.trace import NonRecordingSpan, Span, SpanContext, SpanKind, TraceFlags
 
 from nodes.mesh.frames import HEADER_BYTES, NO_TRACE, is_sampled
 from traces import names, sites
 from traces.fixed import Fixed
 from traces.recorder import RecordedSpan
+from traces.sites import LOST, end
 
 log = logging.getLogger(__name__)
 
@@ -31,7 +32,6 @@ Trace = Span | SpanContext | bytes | None
 _SCOPE = "rafka.mesh"
 _tracer = trace.get_tracer(_SCOPE)
 # Span processors are the program's: one that raises must not fail a call.
-_LOST = "a span could not be recorded"
 # Ops times organisations times outcomes, of which a node sees a few.
 _KEPT_ATTRIBUTES = 1024
 
@@ -87,7 +87,7 @@ def start_sent(given: Trace, op_code: int, org_id: int) -> tuple[Span | None, by
         span = sites.child(_tracer, _SCOPE, names.MESH_SENT, parent, SpanKind.CLIENT, _op(op_code, org_id))
         return span, header_of(span.get_span_context())
     except Exception:
-        log.exception(_LOST)
+        log.exception(LOST)
         return None, header_of(parent.get_span_context())
 
 
@@ -102,7 +102,7 @@ def request_sent(span: Span, request_id: int) -> None:
     try:
         span.set_attribute(names.MESH_REQUEST_ID, request_id)
     except Exception:
-        log.exception(_LOST)
+        log.exception(LOST)
 
 
 def ack_received(span: Span, op_code: int, org_id: int, request_id: int) -> None:
@@ -111,16 +111,7 @@ def ack_received(span: Span, op_code: int, org_id: int, request_id: int) -> None
         own = {names.MESH_REQUEST_ID: request_id}
         sites.point(_tracer, _SCOPE, names.ACK_RECEIVED, span, _op(op_code, org_id), own)
     except Exception:
-        log.exception(_LOST)
-
-
-def end(span: Span, error: str = "") -> None:
-    try:
-        if error:
-            span.set_status(Status(StatusCode.ERROR, error))
-        span.end()
-    except Exception:
-        log.exception(_LOST)
+        log.exception(LOST)
 
 
 def end_abandoned(span: Span) -> None:
@@ -129,7 +120,7 @@ def end_abandoned(span: Span) -> None:
         span.add_event(names.ABANDONED_EVENT)
         span.end()
     except Exception:
-        log.exception(_LOST)
+        log.exception(LOST)
 
 
 def start_handle(header: bytes, op_code: int, org_id: int, request_id: int) -> Span | None:
@@ -147,7 +138,7 @@ def start_handle(header: bytes, op_code: int, org_id: int, request_id: int) -> S
             span.set_attribute(names.MESH_REQUEST_ID, request_id)
         return span
     except Exception:
-        log.exception(_LOST)
+        log.exception(LOST)
         return None
 
 
@@ -172,7 +163,7 @@ def ack(span: Span, op_code: int, org_id: int, request_id: int, status: int) -> 
         own = {names.MESH_REQUEST_ID: request_id}
         sites.point(_tracer, _SCOPE, names.ACK, span, _op(op_code, org_id, status), own)
     except Exception:
-        log.exception(_LOST)
+        log.exception(LOST)
 
 
 def unsupported_tag(header: bytes, tag: int, length: int, peer: str) -> None:
@@ -182,4 +173,4 @@ def unsupported_tag(header: bytes, tag: int, length: int, peer: str) -> None:
         context = sites.under(NonRecordingSpan(parent)) if parent.is_valid else None
         _tracer.start_span(names.UNSUPPORTED_TAG, context, SpanKind.SERVER, attributes).end()
     except Exception:
-        log.exception(_LOST)
+        log.exception(LOST)

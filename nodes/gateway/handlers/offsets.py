@@ -1,7 +1,7 @@
 """ListOffsets, OffsetForLeaderEpoch and DeleteRecords: partition by partition at the brokers that hold them."""
 
 import itertools
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from typing import Any
 
 from nodes import ops
@@ -13,6 +13,35 @@ from nodes.kafka import ErrorCode
 from nodes.mesh import MeshError, OpCode
 
 _UNAVAILABLE = ErrorCode.not_leader_or_follower
+
+
+async def _ask(
+    exchange: Exchange,
+    op_code: OpCode,
+    items: list[Any],
+    request: Callable[[list[Any]], ops.Op],
+    answer: type[Any],
+    result: Callable[[int], Any],
+    *,
+    failure: Callable[[MeshError, ErrorCode], ErrorCode],
+) -> Iterator[Any]:
+    """A result for each item, in order; where a broker did not answer, one with the code that `failure` gives."""
+
+    async def send(index: int, chosen: list[Any]) -> list[Any]:
+        try:
+            given = await exchange.brokers.call(
+                index,
+                op_code,
+                request(chosen),
+                answer,
+                timeout=exchange.settings.answer_time,
+                trace=exchange.trace,
+            )
+            return checked(given.results, chosen)
+        except MeshError as error:
+            return [result(failure(error, _UNAVAILABLE)) for _ in chosen]
+
+    return iter(await scatter(exchange, items, send, lambda _, code: result(code)))
 
 
 async def list_offsets(exchange: Exchange) -> Any:
@@ -28,22 +57,8 @@ async def list_offsets(exchange: Exchange) -> Any:
         for topic in body.topics
         for partition in topic.partitions
     ]
-
-    async def send(index: int, chosen: list[ops.ListOffsetsPartition]) -> list[ops.ListOffsetsResult]:
-        try:
-            answer = await exchange.brokers.call(
-                index,
-                OpCode.LIST_OFFSETS,
-                ops.ListOffsets(chosen),
-                ops.ListOffsetsAnswer,
-                timeout=exchange.settings.answer_time,
-                trace=exchange.trace,
-            )
-            return checked(answer.results, chosen)
-        except MeshError as error:
-            return [ops.ListOffsetsResult(read_failure(error, _UNAVAILABLE)) for _ in chosen]
-
-    results = iter(await scatter(exchange, items, send, lambda _, code: ops.ListOffsetsResult(code)))
+    kinds = (ops.ListOffsets, ops.ListOffsetsAnswer, ops.ListOffsetsResult)
+    results = await _ask(exchange, OpCode.LIST_OFFSETS, items, *kinds, failure=read_failure)
     topics = tuple(
         build.ListOffsetsTopicResponse(
             name=topic.name,
@@ -70,22 +85,8 @@ async def offset_for_leader_epoch(exchange: Exchange) -> Any:
         for topic in body.topics
         for partition in topic.partitions
     ]
-
-    async def send(index: int, chosen: list[ops.EpochPartition]) -> list[ops.EpochResult]:
-        try:
-            answer = await exchange.brokers.call(
-                index,
-                OpCode.EPOCH_ENDS,
-                ops.EpochEnds(chosen),
-                ops.EpochAnswer,
-                timeout=exchange.settings.answer_time,
-                trace=exchange.trace,
-            )
-            return checked(answer.results, chosen)
-        except MeshError as error:
-            return [ops.EpochResult(read_failure(error, _UNAVAILABLE)) for _ in chosen]
-
-    results = iter(await scatter(exchange, items, send, lambda _, code: ops.EpochResult(code)))
+    kinds = (ops.EpochEnds, ops.EpochAnswer, ops.EpochResult)
+    results = await _ask(exchange, OpCode.EPOCH_ENDS, items, *kinds, failure=read_failure)
     topics = tuple(
         build.OffsetForLeaderTopicResult(
             topic=topic.topic,
@@ -111,22 +112,8 @@ async def delete_records(exchange: Exchange) -> Any:
         for topic in body.topics
         for partition in topic.partitions
     ]
-
-    async def send(index: int, chosen: list[ops.DeleteRecordsPartition]) -> list[ops.DeleteRecordsResult]:
-        try:
-            answer = await exchange.brokers.call(
-                index,
-                OpCode.DELETE_RECORDS,
-                ops.DeleteRecords(chosen),
-                ops.DeleteRecordsAnswer,
-                timeout=exchange.settings.answer_time,
-                trace=exchange.trace,
-            )
-            return checked(answer.results, chosen)
-        except MeshError as error:
-            return [ops.DeleteRecordsResult(write_failure(error, _UNAVAILABLE)) for _ in chosen]
-
-    results = iter(await scatter(exchange, items, send, lambda _, code: ops.DeleteRecordsResult(code)))
+    kinds = (ops.DeleteRecords, ops.DeleteRecordsAnswer, ops.DeleteRecordsResult)
+    results = await _ask(exchange, OpCode.DELETE_RECORDS, items, *kinds, failure=write_failure)
     topics = tuple(
         build.DeleteRecordsTopicResult(
             name=topic.name,

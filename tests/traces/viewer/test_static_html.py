@@ -132,7 +132,9 @@ def test_the_viewers_source_never_parses_a_string_as_markup() -> None:
     assert [way for way in ways if way in source] == []
 
 
-def test_the_collectors_page_loads_the_viewer_of_its_own_origin() -> None:
+def test_the_collectors_page_loads_the_viewer_from_beside_itself() -> None:
+    """Of its own origin, and below the path at which a proxy shows it."""
     source = PAGE.read_text("utf-8")
-    assert '"/viewer/viewer.js"' in source
-    assert '"/viewer/viewer.css"' in source
+    assert '"./viewer/viewer.js"' in source
+    assert '"viewer/viewer.css"' in source
+    assert "://" not in source

@@ -155,10 +155,14 @@ def _map(descriptor: int, offer: ArenaOffer) -> mmap.mmap | None:
 
 
 class SharedBodies:
-    """Both arenas of a link: ours, which the peer reads, and the peer's. Without them bodies travel on the mesh."""
+    """Both arenas of a link: ours, which the peer reads, and the peer's.
+
+    Each may be missing (root may open another user's memory, and not the other way round); bodies then travel.
+    """
 
     def __init__(self, size: int) -> None:
-        self._ours = Arena(size) if size and AVAILABLE else None
+        self._enabled = size > 0 and AVAILABLE
+        self._ours = Arena(size) if self._enabled else None
         self._peers: PeerArena | None = None
         self._readable = False  # the peer said that it can read ours
         self._offered = False
@@ -171,14 +175,15 @@ class SharedBodies:
         if self._offered:
             raise MalformedError("a second arena on a link")
         self._offered = True
-        self._peers = None if self._ours is None else open_offer(offer)
+        self._peers = open_offer(offer) if self._enabled else None
         return self._peers is not None
 
     def on_answer(self, opened: bool) -> None:
         """The peer says whether it can read our arena; if not, it is of no use."""
         self._readable = opened
-        if not opened:
-            self.close()
+        if not opened and self._ours is not None:
+            self._ours.close()
+            self._ours = None
 
     def place(self, buffers: list[Buffer], size: int) -> Shared | None:
         """The body in our arena, or None if it has to travel."""

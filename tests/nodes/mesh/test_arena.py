@@ -12,7 +12,8 @@ from hypothesis import strategies as st
 from two_nodes import ECHO, GIVE, Child, run, run_here, two_nodes
 
 from nodes.mesh import Mesh, Settings
-from nodes.mesh.arena import SHARED_BYTES, Arena, open_offer
+from nodes.mesh import arena as arena_module
+from nodes.mesh.arena import SHARED_BYTES, Arena, PeerArena, open_offer
 from nodes.mesh.errors import MalformedError
 from nodes.mesh.frames import NO_TRACE, TAG_BODY, TAG_CONTROL, TAG_LANE, encode_frame
 from nodes.mesh.messages import ArenaOffer, BodiesTaken, Body, Control, Inline, KafkaOp, Shared
@@ -140,6 +141,30 @@ def test_answers_come_whole_when_the_arena_is_too_small_for_all(tmp_path: Path) 
         assert 0 < caller.roster.nodes()[0].bytes_received < sum(map(len, answers))
 
     run_here(test, tmp_path, Settings(arena_bytes=ARENA))
+
+
+def test_one_node_may_be_unable_to_open_the_others_memory(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """As between users: root may open what others may not."""
+    refused: list[ArenaOffer] = []
+
+    def refuse_first(offer: ArenaOffer) -> PeerArena | None:
+        if refused:
+            return open_offer(offer)
+        refused.append(offer)
+        return None
+
+    async def test(caller: Mesh, server: Mesh) -> None:
+        server.register_kafka_handler(ECHO, lambda call: call.payload)
+        for size in (100, SHARED_BYTES, 50_000, MEGABYTE) * 5:
+            body = os.urandom(size)
+            assert await caller.kafka_op_call(server.node_id, ECHO, 7, body, lane="one") == body
+            await asyncio.sleep(0.02)  # by and by both have heard from each other
+        links = caller._links[server.node_id], server._links[caller.node_id]
+        assert sorted(link._shared._readable for link in links) == [False, True]
+        assert caller.roster.counters["malformed"] + server.roster.counters["malformed"] == 0
+
+    monkeypatch.setattr(arena_module, "open_offer", refuse_first)
+    run_here(test, tmp_path)
 
 
 def test_a_link_that_ends_gives_its_memory_and_descriptors_back(tmp_path: Path) -> None:

@@ -74,11 +74,12 @@ def test_produce(bootstrap: str, new_topic: Callable[..., str], version: int) ->
 
 @pytest.fixture(scope="module")
 def filled(bootstrap: str) -> tuple[str, uuid.UUID]:
-    """A topic with one record."""
+    """A topic with one record, which is of 1970: without its own retention it would be removed within 30 s."""
     topic = f"t-{uuid.uuid4().hex[:12]}"
     creating = Api(bootstrap, "create_topics", 7)
+    keep = creating.part("CreatableTopicConfig", name="retention.ms", value="-1")
     wish = creating.part(
-        "CreatableTopic", name=topic, num_partitions=1, replication_factor=1, assignments=(), configs=()
+        "CreatableTopic", name=topic, num_partitions=1, replication_factor=1, assignments=(), configs=(keep,)
     )
     assert creating.ask("CreateTopics", topics=(wish,), timeout=SECOND).topics[0].error_code == 0
     api = Api(bootstrap, "produce", 9)
@@ -161,10 +162,10 @@ def test_create_partitions(bootstrap: str, new_topic: Callable[..., str], versio
 
 
 @pytest.mark.parametrize("version", versions(ApiKey.DESCRIBE_CONFIGS))
-def test_describe_configs(bootstrap: str, filled: tuple[str, uuid.UUID], version: int) -> None:
+def test_describe_configs(bootstrap: str, new_topic: Callable[..., str], version: int) -> None:
     api = Api(bootstrap, "describe_configs", version)
     resource = api.part(
-        "DescribeConfigsResource", resource_type=2, resource_name=filled[0], configuration_keys=("retention.ms",)
+        "DescribeConfigsResource", resource_type=2, resource_name=new_topic(), configuration_keys=("retention.ms",)
     )
     answer = api.ask("DescribeConfigs", resources=(resource,), include_synonyms=True, include_documentation=True)
     (row,) = answer.results

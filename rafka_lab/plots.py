@@ -133,7 +133,8 @@ def benchmark(figures: "pd.DataFrame", suite: str, metric: str) -> "Chart":
         raise LabError(f"{suite!r} has no metric {metric!r}: {', '.join(known) or 'the suite was not run'}")
     data = _plain(chosen, ["workload", "side", "median", "low", "high", "runs"])
     unit = chosen["unit"].iloc[0]
-    y = alt.Y("workload:N", sort=chosen["workload"].drop_duplicates().tolist(), title=None)
+    whole_names = alt.Axis(labelLimit=0)
+    y = alt.Y("workload:N", sort=chosen["workload"].drop_duplicates().tolist(), title=None, axis=whole_names)
     sides = chosen["side"].drop_duplicates().tolist()
     base = alt.Chart(data, title=f"{suite}: {metric}").encode(y=y, yOffset=alt.YOffset("side:N", sort=sides))
     bars = base.mark_bar(opacity=0.75).encode(

@@ -72,4 +72,5 @@ def frame(of: Run) -> "pd.DataFrame":
     import pandas as pd
 
     lines = [msgspec.to_builtins(figure) for figure in of.figures]
-    return pd.DataFrame([{**line, **line.pop("spread")} for line in lines]).drop(columns="values", errors="ignore")
+    flat = pd.DataFrame([line | line["spread"] for line in lines])
+    return flat.drop(columns=["spread", "values"], errors="ignore")

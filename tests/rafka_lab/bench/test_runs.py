@@ -55,6 +55,8 @@ def test_a_whole_suite_beside_a_cluster_that_runs_already_becomes_a_result_and_a
         ("requests: 64 connections, acks=all, requests", peer),
     ]
     lines = frame(result)
+    columns = ["suite", "workload", "side", "metric", "unit", "median", "low", "high", "runs"]
+    assert list(lines.columns) == columns
     chosen = lines[(lines["metric"] == "requests") & (lines["workload"] == "64 connections, acks=1")]
     assert sorted(chosen["side"]) == sorted(["mock", "rafka", peer])
     # The client must not be what is measured: it can do more than the cluster.

@@ -19,6 +19,7 @@ from bisect import bisect_left
 from contextlib import suppress
 
 from nodes.mesh.errors import MalformedError
+from nodes.mesh.frames import MAX_BODY_BYTES
 from nodes.mesh.messages import ArenaOffer, Shared
 from nodes.mesh.postcard import Buffer
 
@@ -120,7 +121,7 @@ class PeerArena:
 
     def take(self, position: int, length: int) -> memoryview:
         """A copy of the body at `position`."""
-        if position + length > self._size:
+        if length > MAX_BODY_BYTES or position + length > self._size:
             raise MalformedError(f"a body of {length} bytes at {position} of an arena of {self._size}")
         return memoryview(self._memory[position : position + length])
 

@@ -15,7 +15,7 @@ from nodes.mesh import Mesh, Settings
 from nodes.mesh import arena as arena_module
 from nodes.mesh.arena import SHARED_BYTES, Arena, PeerArena, open_offer
 from nodes.mesh.errors import MalformedError
-from nodes.mesh.frames import NO_TRACE, TAG_BODY, TAG_CONTROL, TAG_LANE, encode_frame
+from nodes.mesh.frames import MAX_BODY_BYTES, NO_TRACE, TAG_BODY, TAG_CONTROL, TAG_LANE, encode_frame
 from nodes.mesh.messages import ArenaOffer, BodiesTaken, Body, Control, Inline, KafkaOp, Shared
 from nodes.mesh.postcard import codec
 
@@ -52,6 +52,16 @@ def test_bodies_in_an_arena_never_overlap_and_all_room_comes_back(steps: list[in
     assert arena.put([bytes(ARENA - 4096)], ARENA - 4096) is not None
     peers.close()
     arena.close()
+
+
+def test_a_body_over_the_limit_is_not_taken_from_a_large_arena() -> None:
+    large = Arena(2 * MAX_BODY_BYTES)
+    peers = open_offer(large.offer())
+    assert peers is not None
+    with pytest.raises(MalformedError, match="a body of"):
+        peers.take(4096, MAX_BODY_BYTES + 1)
+    peers.close()
+    large.close()
 
 
 def test_a_full_arena_has_no_room_until_a_body_is_taken(arena: Arena) -> None:

@@ -39,12 +39,15 @@ class Scope(Protocol):
 
 
 class Finished(Protocol):
-    """A span that has ended."""
+    """A span that has ended, with those that go with it."""
 
-    def encode(self) -> bytes: ...
+    def encode(self) -> list[bytes]: ...
 
     @property
     def scope(self) -> Scope: ...
+
+    @property
+    def count(self) -> int: ...
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -84,7 +87,7 @@ class Exporter:
         queue = self._queue
         waiting = len(queue)
         if waiting >= self._room:
-            self._drop(1)
+            self._drop(span.count)
             return
         queue.append(span)
         if waiting == self._wake_at:
@@ -95,7 +98,7 @@ class Exporter:
             exported=self._exported,
             dropped=self._dropped,
             refused=self._refused,
-            queued=len(self._queue) + self._sending,
+            queued=_count(list(self._queue)) + self._sending,
         )
 
     def flush(self, timeout: float) -> bool:
@@ -119,10 +122,10 @@ class Exporter:
         self._room = 0
         self._wake.set()
         self._thread.join(timeout + _JOIN_GRACE)
-        left = len(self._queue)
+        left = list(self._queue)
         self._queue.clear()
-        self._drop(left)
-        return not self._gave_up and left == 0 and not self._thread.is_alive()
+        self._drop(_count(left))
+        return not self._gave_up and not left and not self._thread.is_alive()
 
     def _run(self) -> None:
         sent_at = time.monotonic()
@@ -148,9 +151,10 @@ class Exporter:
         return self._settings.busy_spans <= len(self._queue) - before and len(self._queue) < self._settings.batch_size
 
     def _send_next(self) -> None:
-        count = min(len(self._queue), self._settings.batch_size)
-        self._sending = count
-        messages = self._encode([self._queue.popleft() for _ in range(count)])
+        self._sending = 1  # never nothing while spans are in neither place
+        batch = [self._queue.popleft() for _ in range(min(len(self._queue), self._settings.batch_size))]
+        self._sending = count = _count(batch)
+        messages = self._encode(batch)
         spans = sum(len(group) for group in messages.values())
         self._refused += count - spans
         body = protobuf.export_request(
@@ -165,7 +169,7 @@ class Exporter:
             if count % _SPANS_IN_A_ROW == 0 and self._stop_at is None:
                 time.sleep(_STEP_ASIDE)
             try:
-                messages.setdefault(span.scope, []).append(span.encode())
+                messages.setdefault(span.scope, []).extend(span.encode())
             except Exception as error:  # noqa: BLE001 - one bad span (a name that is no string) must not lose the batch
                 self._say("unencodable", f"a span cannot be encoded and is dropped: {error!r}")
         return messages
@@ -254,6 +258,10 @@ class Exporter:
         if what not in self._said:
             self._said.add(what)
             log.warning("%s", message)
+
+
+def _count(spans: list[Finished]) -> int:
+    return sum(span.count for span in spans)
 
 
 def _rejected(answer: bytes) -> int:

@@ -7,7 +7,7 @@ import struct
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
-from traces.fixed import Fixed
+from traces.shape import Fixed, Shape
 
 _FIXED64 = struct.Struct("<Q").pack
 _DOUBLE = struct.Struct("<d").pack
@@ -21,20 +21,23 @@ _CACHE_LIMIT = 16_384
 # Deeper values are replaced by their text: a value that contains itself must not end the export.
 _NESTING_LIMIT = 16
 
-_SMALL_VARINTS = [bytes((n,)) if n < 0x80 else bytes((n & 0x7F | 0x80, n >> 7)) for n in range(1 << 14)]
+# Numbers of up to two groups.
+_SHORT = 1 << 14
+_SMALL_VARINTS = [bytes((n,)) if n < 0x80 else bytes((n & 0x7F | 0x80, n >> 7)) for n in range(_SHORT)]
+# Tag and length of a span in its scope.
+_SPAN_HEADS = [b"\x12" + size for size in _SMALL_VARINTS]
 # Two groups that others follow.
-_LOW_GROUPS = [bytes((n & 0x7F | 0x80, n >> 7 | 0x80)) for n in range(1 << 14)]
+_LOW_GROUPS = [bytes((n & 0x7F | 0x80, n >> 7 | 0x80)) for n in range(_SHORT)]
 _KINDS = {kind: b"\x30" + bytes((kind,)) for kind in range(6)}
 _attributes: dict[tuple[str, type, Any], bytes | None] = {}
 # Numbers of a span's attributes by key: all before the number itself, for each count of its bytes.
 _number_heads: dict[str, list[bytes]] = {}
 _SPAN_ATTRIBUTE = b"\x4a"
-_heads: dict[tuple[str, int], bytes] = {}
 
 
 def varint(number: int) -> bytes:
     """Base 128, low groups first."""
-    if number < 1 << 14:
+    if number < _SHORT:
         return _SMALL_VARINTS[number]
     if number < 1 << 28:
         return _LOW_GROUPS[number & 0x3FFF] + _SMALL_VARINTS[number >> 14]
@@ -128,17 +131,16 @@ def fixed_attributes(given: Fixed) -> bytes:
 
 def own_attributes(given: Mapping[str, Any]) -> bytes:
     """As `attributes` of a span. Numbers (ids, offsets, times) hardly ever repeat, so they pass by the cache."""
-    parts: list[bytes] = []
+    encoded = b""
     for key, value in given.items():
         if type(value) is int and 0 <= value <= _INT64_MAX:
-            number = varint(value)
-            heads = _number_heads.get(key)
-            parts += ((heads or _new_heads(key))[len(number)], number)
-        elif (encoded := attribute(key, value)) is not None:
-            parts += (_SPAN_ATTRIBUTE, varint(len(encoded)), encoded)
+            number = _SMALL_VARINTS[value] if value < _SHORT else varint(value)
+            encoded += (_number_heads.get(key) or _new_heads(key))[len(number)] + number
+        elif (one := attribute(key, value)) is not None:
+            encoded += _SPAN_ATTRIBUTE + varint(len(one)) + one
         else:
             return attributes(_SPAN_ATTRIBUTE, given, b"\x50")
-    return b"".join(parts)
+    return encoded
 
 
 def _new_heads(key: str) -> list[bytes]:
@@ -154,37 +156,37 @@ def _new_heads(key: str) -> list[bytes]:
 
 def head(name: str, kind: int) -> bytes:
     """Of a Span message: its name, its kind, and the tag of its start."""
-    known = (name, kind)
-    found = _heads.get(known)
+    return text(b"\x2a", name) + _KINDS[kind] + b"\x39"
+
+
+def head_of(shape: Shape) -> bytes:
+    """As `head`, remembered in the shape."""
+    found = shape.head
     if found is None:
-        if len(_heads) >= _CACHE_LIMIT:
-            _heads.clear()
-        found = _heads[known] = text(b"\x2a", name) + _KINDS[kind] + b"\x39"
+        # OTLP numbers kinds from 1 (internal), the API from 0.
+        found = shape.head = head(shape.name, shape.kind.value + 1)
     return found
 
 
 def short_span(
-    trace_id: bytes,
-    span_id: bytes,
-    parent: bytes,
-    name: str,
-    kind: int,
-    start: int,
-    end: int,
-    attributes: bytes,
-    rest: bytes,
+    trace_id: bytes, span_id: bytes, parent: bytes, shape: Shape, start: int, end: int, own: bytes, tail: bytes
 ) -> bytes:
-    """A Span message out of parts that are encoded already: `parent` (also the trace state), `attributes`, and the
-    `rest` from events to flags."""
-    ids_and_name = (b"\x0a\x10", trace_id, b"\x12\x08", span_id, parent, head(name, kind))
-    return b"".join((*ids_and_name, _TIMES(start, 0x41, end), attributes, rest))
+    """A Span message out of parts that are encoded already: `parent` (also the trace state), `own` attributes, and the
+    `tail` with all others and the rest from events to flags."""
+    head, times = shape.head or head_of(shape), _TIMES(start, 0x41, end)
+    return b"".join((b"\x0a\x10", trace_id, b"\x12\x08", span_id, parent, head, times, own, tail))
+
+
+def trace_state(header: str) -> bytes:
+    """A Span's trace state."""
+    return text(b"\x1a", header)
 
 
 def span(
     trace_id: int,
     span_id: int,
     parent_id: int,
-    trace_state: str,
+    state: str,
     flags: int,
     name: str,
     kind: int,
@@ -196,22 +198,11 @@ def span(
     status: bytes,
 ) -> bytes:
     """A Span message. `events`, `links` and `status` are messages already encoded by the functions below."""
-    return short_span(
-        trace_id.to_bytes(16, "big"),
-        span_id.to_bytes(8, "big"),
-        parent(trace_state, parent_id.to_bytes(8, "big") if parent_id else b""),
-        name,
-        kind,
-        start,
-        end,
-        own_attributes(given) if given else b"",
-        rest(events, links, status, flags),
-    )
-
-
-def parent(trace_state: str, parent_id: bytes) -> bytes:
-    """A Span's trace state and parent."""
-    return (text(b"\x1a", trace_state) if trace_state else b"") + (b"\x22\x08" + parent_id if parent_id else b"")
+    ids = b"\x0a\x10" + trace_id.to_bytes(16, "big") + b"\x12\x08" + span_id.to_bytes(8, "big")
+    parent = b"\x22\x08" + parent_id.to_bytes(8, "big") if parent_id else b""
+    own = own_attributes(given) if given else b""
+    opening = ids + (trace_state(state) if state else b"") + parent + head(name, kind) + _TIMES(start, 0x41, end)
+    return opening + own + rest(events, links, status, flags)
 
 
 def rest(events: Sequence[bytes], links: Sequence[bytes], status: bytes, flags: int) -> bytes:
@@ -251,15 +242,17 @@ def scope(name: str, version: str, given: Mapping[str, Any] | None) -> bytes:
 
 def export_request(resource_message: bytes, scopes: Iterable[tuple[bytes, str, Sequence[bytes]]]) -> bytes:
     """An ExportTraceServiceRequest of one resource; `scopes` are (scope message, schema url, span messages)."""
-    parts = [block(b"\x0a", resource_message)]
+    # One join of everything: a request has a megabyte, and each block made of blocks would copy it again.
+    parts = [b"", block(b"\x0a", resource_message)]
     for scope_message, schema_url, spans in scopes:
-        body = [block(b"\x0a", scope_message)]
+        fields = [b"", block(b"\x0a", scope_message), text(b"\x1a", schema_url) if schema_url else b""]
         for message in spans:
-            body += (b"\x12", varint(len(message)), message)
-        if schema_url:
-            body.append(text(b"\x1a", schema_url))
-        parts.append(block(b"\x12", b"".join(body)))
-    return block(b"\x0a", b"".join(parts))
+            size = len(message)
+            fields += (_SPAN_HEADS[size] if size < _SHORT else b"\x12" + varint(size), message)
+        fields[0] = b"\x12" + varint(sum(map(len, fields)))
+        parts += fields
+    parts[0] = b"\x0a" + varint(sum(map(len, parts)))
+    return b"".join(parts)
 
 
 def rpc_status(code: int, message: str) -> bytes:

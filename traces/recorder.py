@@ -2,7 +2,7 @@
 the exporting thread (`exporter.py`). Never raises into the caller.
 
 A span is its own record: `end()` puts it on the exporter's queue as it is, and it is encoded there. Libraries of the
-nodes reach the short ways (`child`, `point`, `root`) by `sites.py`; all others speak the API.
+nodes reach the short ways (`child`, `point`, `root`, `remote_child`) by `sites.py`; all others speak the API.
 """
 
 import os
@@ -32,16 +32,17 @@ from opentelemetry.util.types import Attributes
 
 from traces import protobuf
 from traces.exporter import Exporter, RecorderStats
-from traces.fixed import Fixed, FixedLink
 from traces.settings import RecorderSettings
+from traces.shape import Fixed, Shape
 
 _SAMPLED = TraceFlags(TraceFlags.SAMPLED)
 _NOT_SAMPLED = TraceFlags(TraceFlags.DEFAULT)
 # OTLP's span flags: whether the parent lives in another process is known, and it does.
 _KNOWS_REMOTE, _REMOTE = 0x100, 0x200
 _LOCAL_FLAGS, _REMOTE_FLAGS = 1 | _KNOWS_REMOTE, 1 | _KNOWS_REMOTE | _REMOTE
-# What follows the attributes of a span that has no events, links or status.
-_PLAIN_REST = {flags: protobuf.rest((), (), b"", flags) for flags in (_LOCAL_FLAGS, _REMOTE_FLAGS)}
+# The tag and length of a parent's id.
+_PARENT = b"\x22\x08"
+_NO_ATTRIBUTES = Fixed()
 _RATIO_BITS = 64
 _ID_BYTES = 8
 # Ids made at once: a call of the system for each would cost as much as the rest of a span.
@@ -70,43 +71,44 @@ class RecordedSpan(Span):
     _flags = _LOCAL_FLAGS
     _trace_state: TraceState = DEFAULT_TRACE_STATE
     _attributes: dict[str, Any] | None = None
+    _more: tuple[Fixed, ...] = ()
     _events: list[tuple[int, str, Mapping[str, Any] | None]] | None = None
     _links: Sequence[Link] = ()
+    _points: tuple[tuple[Shape, int, Mapping[str, Any]], ...] = ()
     _status: tuple[int, str] | None = None
     _context: SpanContext | None = None
     _end = 0
 
-    def __init__(
-        self,
-        tracer: "LightTracer",
-        name: str,
-        kind: SpanKind,
-        trace_id: bytes,
-        parent_id: bytes,
-        attributes: Attributes,
-        start: int,
-    ) -> None:
-        self._tracer = tracer
-        self._name = name
-        self._kind = kind
+    def __init__(self, scope: "LightTracer", shape: Shape, trace_id: bytes, parent_id: bytes, start: int) -> None:
+        self.scope = scope  # spans of one scope travel together
+        self._shape = shape
         self._trace_id = trace_id
         self._span_id = _new_id()
         self._parent_id = parent_id
         self._start = start
-        if type(attributes) is Fixed:
-            self._fixed: tuple[Fixed, ...] = (attributes,)
-        else:
-            self._fixed = ()
-            if attributes:
-                self._attributes = dict(attributes)
 
-    def child(self, scope: str, name: str, kind: SpanKind, attributes: Attributes) -> "RecordedSpan":
+    def child(self, scope: str, shape: Shape) -> "RecordedSpan":
         """A span under this one, in the same process: sampled as this one is, by its parent or by the same trace id."""
-        tracer = self._tracer if scope == self._tracer.name else self._tracer.sibling(scope)
-        span = RecordedSpan(tracer, name, kind, self._trace_id, self._span_id, attributes, _time_ns())
+        tracer = self.scope if scope == self.scope.name else self.scope.sibling(scope)
+        span = RecordedSpan(tracer, shape, self._trace_id, self._span_id, _time_ns())
         if self._trace_state is not DEFAULT_TRACE_STATE:  # whose truth would be asked in Python
             span._trace_state = self._trace_state
         return span
+
+    def point(self, scope: str, shape: Shape, own: Mapping[str, Any]) -> None:
+        """A span under this one that is over when it has begun. One of the same scope goes with this one and needs no
+        object of its own."""
+        if self._end or scope != self.scope.name or self._trace_state is not DEFAULT_TRACE_STATE:
+            span = self.child(scope, shape)
+            span.set_attributes(own)
+            span.end()
+        else:
+            self._points += ((shape, _time_ns(), own),)
+
+    @property
+    def count(self) -> int:
+        """How many spans it is, with its points."""
+        return 1 + len(self._points)
 
     @property
     def ids(self) -> bytes:
@@ -131,16 +133,16 @@ class RecordedSpan(Span):
 
     def set_attributes(self, attributes: Mapping[str, Any]) -> None:
         if self._end == 0:
-            if type(attributes) is Fixed and (not self._fixed or self._is_new(attributes)):
-                self._fixed += (attributes,)
+            if type(attributes) is Fixed and self._is_new(attributes):
+                self._more += (attributes,)
             elif self._attributes is None:
                 self._attributes = dict(attributes)
             else:
                 self._attributes.update(attributes)
 
     def _is_new(self, attributes: Fixed) -> bool:
-        """Whether no fixed attribute has a name of these."""
-        return len(self._fixed) == 1 and self._fixed[0].keys().isdisjoint(attributes)
+        """Whether the span has none of these names yet, so that none is overwritten."""
+        return not self._more and self._attributes is None and self._shape.attributes.keys().isdisjoint(attributes)
 
     def add_event(self, name: str, attributes: Attributes = None, timestamp: int | None = None) -> None:
         if self._end == 0:
@@ -154,7 +156,7 @@ class RecordedSpan(Span):
 
     def update_name(self, name: str) -> None:
         if self._end == 0:
-            self._name = name
+            self._shape = Shape(name, self._shape.kind, self._shape.attributes)
 
     def set_status(self, status: Status | StatusCode, description: str | None = None) -> None:
         if isinstance(status, Status):
@@ -185,7 +187,7 @@ class RecordedSpan(Span):
     def end(self, end_time: int | None = None) -> None:
         if self._end == 0:
             self._end = end_time or _time_ns()
-            self._tracer.put(self)
+            self.scope.put(self)
 
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: Any) -> None:
         if error is not None and self._end == 0:
@@ -193,51 +195,58 @@ class RecordedSpan(Span):
             self.set_status(StatusCode.ERROR, f"{type(error).__name__}: {_message(error)}")
         self.end()
 
-    def encode(self) -> bytes:
-        """OTLP's message of the span; called by the exporting thread."""
-        rest = self._rest() if self._events or self._links or self._status else _PLAIN_REST[self._flags]
-        parent_id = self._parent_id
+    def encode(self) -> list[bytes]:
+        """OTLP's messages of the span and its points; called by the exporting thread."""
+        trace_id, span_id, parent_id, shape = self._trace_id, self._span_id, self._parent_id, self._shape
+        parent = _PARENT + parent_id if parent_id else b""
         if self._trace_state is not DEFAULT_TRACE_STATE:
-            parent = protobuf.parent(self._trace_state.to_header(), parent_id)
-        else:
-            parent = b"\x22\x08" + parent_id if parent_id else b""
-        return protobuf.short_span(
-            self._trace_id,
-            self._span_id,
-            parent,
-            self._name,
-            self._kind._value_ + 1,  # OTLP numbers kinds from 1 (internal), the API from 0
-            self._start,
-            self._end,
-            self._encoded_attributes(),
-            rest,
-        )
+            parent = protobuf.trace_state(self._trace_state.to_header()) + parent
+        own, tail = self._own_and_tail()
+        messages = [protobuf.short_span(trace_id, span_id, parent, shape, self._start, self._end, own, tail)]
+        if self._points:
+            parent = _PARENT + span_id
+            for shape, at, attributes in self._points:
+                own, tail = (
+                    protobuf.own_attributes(attributes),
+                    shape.tails.get(_LOCAL_FLAGS) or _tail(shape, _LOCAL_FLAGS),
+                )
+                messages.append(protobuf.short_span(trace_id, _new_id(), parent, shape, at, at, own, tail))
+        return messages
 
-    def _encoded_attributes(self) -> bytes:
-        fixed, own = self._fixed, self._attributes
-        encoded = b""
+    def _own_and_tail(self) -> tuple[bytes, bytes]:
+        """What this span has besides its shape, and what its shape and all else amount to."""
+        shape, own = self._shape, self._attributes
+        encoded = b"".join([one.encoded or protobuf.fixed_attributes(one) for one in self._more]) if self._more else b""
         if own is not None:
-            for one in fixed:
-                if not one.keys().isdisjoint(own):
-                    everything = {key: value for one in fixed for key, value in one.items()}
-                    return protobuf.own_attributes({**everything, **own})
-            encoded = protobuf.own_attributes(own)
-        for one in reversed(fixed):
-            encoded = (one.encoded or protobuf.fixed_attributes(one)) + encoded
-        return encoded
+            if not self._repeats(own):
+                encoded += protobuf.own_attributes(own)
+            else:
+                everything = {key: value for one in (shape.attributes, *self._more, own) for key, value in one.items()}
+                return protobuf.own_attributes(everything), self._rest()
+        if self._events or self._links or self._status:
+            return encoded, protobuf.fixed_attributes(shape.attributes) + self._rest()
+        return encoded, shape.tails.get(self._flags) or _tail(shape, self._flags)
+
+    def _repeats(self, own: Mapping[str, Any]) -> bool:
+        """Whether a name is among the shared attributes too, which it then overrides."""
+        if not self._shape.attributes.keys().isdisjoint(own):
+            return True
+        return bool(self._more) and any(not one.keys().isdisjoint(own) for one in self._more)
 
     def _rest(self) -> bytes:
         return protobuf.rest(
             [protobuf.event(*event) for event in self._events] if self._events else (),
-            [_encode_link(link) for link in self._links],
+            [_encode_link(link) for link in (*self._shape.links, *self._links)],
             protobuf.status(*self._status) if self._status else b"",
             self._flags,
         )
 
-    @property
-    def scope(self) -> "LightTracer":
-        """The tracer that made it: spans of one tracer travel together."""
-        return self._tracer
+
+def _tail(shape: Shape, flags: int) -> bytes:
+    """What follows the own attributes of a span that has no events, links or status of its own; kept by the shape."""
+    rest = protobuf.rest((), [_encode_link(link) for link in shape.links], b"", flags)
+    tail = shape.tails[flags] = protobuf.fixed_attributes(shape.attributes) + rest
+    return tail
 
 
 def _message(exception: BaseException) -> str:
@@ -248,15 +257,10 @@ def _message(exception: BaseException) -> str:
 
 
 def _encode_link(link: Link) -> bytes:
-    if isinstance(link, FixedLink) and link.encoded is not None:
-        return link.encoded
     context = link.context
     flags = (context.trace_flags & 0xFF) | _KNOWS_REMOTE | (_REMOTE if context.is_remote else 0)
     state = context.trace_state.to_header() if context.trace_state else ""
-    encoded = protobuf.link(context.trace_id, context.span_id, state, flags, link.attributes)
-    if isinstance(link, FixedLink):
-        link.encoded = encoded
-    return encoded
+    return protobuf.link(context.trace_id, context.span_id, state, flags, link.attributes)
 
 
 class LightTracer(Tracer):
@@ -273,26 +277,19 @@ class LightTracer(Tracer):
         self._parent_based = provider.settings.parent_based
         self._bound = round(provider.settings.ratio * (1 << _RATIO_BITS))
 
-    def root(
-        self, name: str, kind: SpanKind, attributes: Attributes, start: int, links: Sequence[Link] = ()
-    ) -> RecordedSpan | None:
+    def root(self, shape: Shape, start: int) -> RecordedSpan | None:
         """The first span of a trace; None if the trace is not sampled. Most traces of a small ratio are not, and cost
         no more than this."""
         low = _new_id()
         if int.from_bytes(low, "big") >= self._bound:
             return None
-        span = RecordedSpan(self, name, kind, _new_id() + low, b"", attributes, start)
-        if links:
-            span._links = links
-        return span
+        return RecordedSpan(self, shape, _new_id() + low, b"", start)
 
-    def remote_child(
-        self, trace_id: bytes, parent_id: bytes, name: str, kind: SpanKind, attributes: Attributes
-    ) -> RecordedSpan | None:
+    def remote_child(self, shape: Shape, trace_id: bytes, parent_id: bytes) -> RecordedSpan | None:
         """A span under one of another process that is sampled there; None if it is not to be here."""
         if not self._parent_based and not self._chosen(int.from_bytes(trace_id, "big")):
             return None
-        span = RecordedSpan(self, name, kind, trace_id, parent_id, attributes, _time_ns())
+        span = RecordedSpan(self, shape, trace_id, parent_id, _time_ns())
         span._flags = _REMOTE_FLAGS
         return span
 
@@ -309,11 +306,12 @@ class LightTracer(Tracer):
     ) -> Span:
         parent = get_current_span(context)
         start = start_time or _time_ns()
+        shape = Shape(name, kind, attributes if type(attributes) is Fixed else _NO_ATTRIBUTES)
         if type(parent) is RecordedSpan:
-            span = RecordedSpan(self, name, kind, parent._trace_id, parent._span_id, attributes, start)
+            span = RecordedSpan(self, shape, parent._trace_id, parent._span_id, start)
             span._trace_state = parent._trace_state
         elif not (known := parent.get_span_context()).is_valid:
-            root = self.root(name, kind, attributes, start)
+            root = self.root(shape, start)
             if root is None:
                 return _unsampled(_new_id() + _new_id(), DEFAULT_TRACE_STATE)
             span = root
@@ -322,11 +320,12 @@ class LightTracer(Tracer):
             sampled = known.trace_flags & 1 if self._parent_based else self._chosen(known.trace_id)
             if not sampled:
                 return _unsampled(trace_id, known.trace_state)
-            parent_id = known.span_id.to_bytes(_ID_BYTES, "big")
-            span = RecordedSpan(self, name, kind, trace_id, parent_id, attributes, start)
+            span = RecordedSpan(self, shape, trace_id, known.span_id.to_bytes(_ID_BYTES, "big"), start)
             span._trace_state = known.trace_state
             if known.is_remote:
                 span._flags = _REMOTE_FLAGS
+        if attributes and attributes is not shape.attributes:
+            span._attributes = dict(attributes)
         if links:
             span._links = tuple(link for link in links if link.context.is_valid)
         return span

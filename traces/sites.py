@@ -1,7 +1,5 @@
 """How the nodes' libraries make spans: by the OpenTelemetry API, and by a shorter way to the same spans where the
 program's provider is the light recorder. The API's contexts and proxies cost more than the spans themselves.
-
-`tracer` is the library's own, from the API; `scope` its name.
 """
 
 import logging
@@ -10,22 +8,18 @@ from typing import Any
 
 from opentelemetry import trace
 from opentelemetry.context import Context
-from opentelemetry.trace import Span, SpanKind, Status, StatusCode, Tracer
+from opentelemetry.trace import Link, NonRecordingSpan, Span, SpanContext, SpanKind, Status, StatusCode, TraceFlags
 
-from traces.fixed import Fixed
 from traces.recorder import LightTracer, LightTracerProvider, RecordedSpan
+from traces.shape import Fixed, Shape
 
 log = logging.getLogger("traces.sites")
 
 _EMPTY = Context()
+_SAMPLED = TraceFlags(TraceFlags.SAMPLED)
+_NO_ATTRIBUTES = Fixed()
 # What sites say when a span of theirs fails: telemetry never raises into the caller.
 LOST = "a span could not be recorded"
-
-
-def light_tracer(scope: str) -> LightTracer | None:
-    """The recorder's tracer; None with any other provider."""
-    provider = trace.get_tracer_provider()
-    return provider.scope(scope) if type(provider) is LightTracerProvider else None
 
 
 def under(parent: Span) -> Context:
@@ -33,11 +27,66 @@ def under(parent: Span) -> Context:
     return trace.set_span_in_context(parent, _EMPTY)
 
 
-def child(tracer: Tracer, scope: str, name: str, parent: Span, kind: SpanKind, attributes: Fixed) -> Span:
-    """A span under one of this process."""
-    if type(parent) is RecordedSpan:
-        return parent.child(scope, name, kind, attributes)
-    return tracer.start_span(name, under(parent), kind, attributes)
+class Scope:
+    """An instrumented library, by its name."""
+
+    def __init__(self, name: str) -> None:
+        self.name = name
+        self.tracer = trace.get_tracer(name)
+
+    def light(self) -> LightTracer | None:
+        """The recorder's tracer; None with any other provider."""
+        provider = trace.get_tracer_provider()
+        return provider.scope(self.name) if type(provider) is LightTracerProvider else None
+
+
+class Site(Shape):
+    """A place of a library that makes spans of one name, kind and set of attributes; `links` are for roots."""
+
+    __slots__ = ("_scope", "_scope_name")
+
+    def __init__(
+        self,
+        scope: Scope,
+        name: str,
+        kind: SpanKind = SpanKind.INTERNAL,
+        attributes: Fixed = _NO_ATTRIBUTES,
+        links: tuple[Link, ...] = (),
+    ) -> None:
+        super().__init__(name, kind, attributes, links)
+        self._scope = scope
+        self._scope_name = scope.name
+
+    def child(self, parent: Span) -> Span:
+        """A span under one of this process."""
+        if type(parent) is RecordedSpan:
+            return parent.child(self._scope_name, self)
+        return self._scope.tracer.start_span(self.name, under(parent), self.kind, self.attributes)
+
+    def point(self, parent: Span, own: Mapping[str, Any]) -> None:
+        """A span that is over when it has begun. `own` are attributes whose names the site does not have."""
+        if type(parent) is RecordedSpan:
+            parent.point(self._scope_name, self, own)
+        else:
+            attributes = {**self.attributes, **own}
+            self._scope.tracer.start_span(self.name, under(parent), self.kind, attributes).end()
+
+    def root(self, start: int) -> Span | None:
+        """The first span of a trace; None if the trace is not sampled."""
+        light = self._scope.light()
+        if light is not None:
+            return light.root(self, start)
+        span = self._scope.tracer.start_span(self.name, _EMPTY, self.kind, self.attributes, self.links, start)
+        return span if span.is_recording() else None
+
+    def remote_child(self, trace_id: bytes, parent_id: bytes) -> Span | None:
+        """A span under a sampled one of another process; None if it is not to be recorded here."""
+        light = self._scope.light()
+        if light is not None:
+            return light.remote_child(self, trace_id, parent_id)
+        ids = int.from_bytes(trace_id, "big"), int.from_bytes(parent_id, "big")
+        parent = NonRecordingSpan(SpanContext(*ids, is_remote=True, trace_flags=_SAMPLED))
+        return self._scope.tracer.start_span(self.name, under(parent), self.kind, self.attributes)
 
 
 def end(span: Span | None, error: str = "") -> None:
@@ -50,10 +99,3 @@ def end(span: Span | None, error: str = "") -> None:
         span.end()
     except Exception:
         log.exception(LOST)
-
-
-def point(tracer: Tracer, scope: str, name: str, parent: Span, attributes: Fixed, own: Mapping[str, Any]) -> None:
-    """A span that is over when it has begun."""
-    span = child(tracer, scope, name, parent, SpanKind.INTERNAL, attributes)
-    span.set_attributes(own)
-    span.end()

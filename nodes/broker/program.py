@@ -8,6 +8,7 @@ import sys
 from collections.abc import Sequence
 from dataclasses import replace
 
+from nodes import heap
 from nodes.broker.broker import Broker, data_folder
 from nodes.broker.errors import SettingsError
 from nodes.broker.handlers import register
@@ -64,6 +65,7 @@ def settings_of(arguments: argparse.Namespace) -> BrokerSettings:
 async def main(arguments: argparse.Namespace, stop: Stop) -> None:
     """Runs until told to stop, or until the log fails."""
     settings = settings_of(arguments)
+    heap.keep_for_reuse()
     try:
         wal = SingleWal.open(data_folder(arguments.data), settings.wal)
     except WalError as error:

@@ -4,9 +4,10 @@ Runs for every traced batch, so it looks for the bytes that such a header has on
 value that holds an encoded record can be taken for one; a link too many does no harm.
 """
 
+import ctypes
 import re
+from collections.abc import Callable
 
-import numpy as np
 from opentelemetry.trace import SpanContext, TraceFlags
 
 from traces import names
@@ -25,23 +26,29 @@ def _zigzag(number: int) -> bytes:
 
 # A header as a record has it: length of the key, key, length of the value, value.
 _OPENING = _zigzag(len(names.TRACEPARENT)) + names.TRACEPARENT.encode() + _zigzag(_VALUE_BYTES)
-_FIRST_PAIR = int.from_bytes(_OPENING[:2], "little")
 _HEADER = re.compile(re.escape(_OPENING) + rb"(?!ff)[0-9a-f]{2}-([0-9a-f]{32})-([0-9a-f]{16})-([0-9a-f]{2})")
 
 
-def _may_hold_one(records: bytes) -> bool:
-    """Whether a header's first two bytes are anywhere: numpy sees that in less than half of the time of `find`."""
-    pairs = (np.frombuffer(records, "<u2", (len(records) - start) // 2, start) for start in (0, 1))
-    return any((pair == _FIRST_PAIR).any() for pair in pairs)
+def _finder() -> Callable[[bytes], bool]:
+    """Whether a header may be in records. glibc and macOS search three times as fast as Python."""
+    try:
+        memmem = ctypes.PyDLL(None).memmem  # PyDLL: to give Python's lock away and get it back would take longer
+    except (AttributeError, OSError, TypeError):
+        return lambda records: _OPENING in records
+    memmem.restype = ctypes.c_void_p
+    memmem.argtypes = (ctypes.c_char_p, ctypes.c_size_t, ctypes.c_char_p, ctypes.c_size_t)
+    return lambda records: memmem(records, len(records), _OPENING, len(_OPENING)) is not None
+
+
+_may_hold_one = _finder()
 
 
 def links_of(records: bytes) -> list[SpanContext]:
     """The contexts that plain records name, each once, in their order."""
-    start = records.find(_OPENING) if records and _may_hold_one(records) else -1
-    if start < 0:
+    if not _may_hold_one(records):
         return []
     found: dict[tuple[int, int], SpanContext] = {}
-    for count, match in enumerate(_HEADER.finditer(records, start)):
+    for count, match in enumerate(_HEADER.finditer(records)):
         if count == _SEARCHED_HEADERS or len(found) == MAX_LINKS:
             break
         trace_id, span_id, flags = (int(group, 16) for group in match.groups())

@@ -10,22 +10,19 @@ import logging
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import Any
 
-from opentelemetry import trace
-from opentelemetry.trace import Span, SpanKind, Status, StatusCode
+from opentelemetry.trace import Span, Status, StatusCode
 
 from nodes import ops
 from nodes.broker.record_links import MAX_LINKS, links_of
 from nodes.mesh import KafkaCall, OpCode
-from traces import names, sites
-from traces.fixed import Fixed
-from traces.sites import LOST, end
+from traces import names
+from traces.shape import Fixed
+from traces.sites import LOST, Scope, Site, end
 from wal.batch import parse_header
 from wal.errors import BatchError
 
 log = logging.getLogger(__name__)
-_SCOPE = "rafka.broker"
-_tracer = trace.get_tracer(_SCOPE)
-# Span processors are the program's: one that raises must not fail a call.
+_scope = Scope("rafka.broker")
 
 NAMES: dict[int, str] = {
     OpCode.PRODUCE: names.PRODUCE_STORE,
@@ -48,8 +45,8 @@ MAX_EVENTS = 64
 # A fetch of more batches does not count its records: that would take longer than reading them did.
 MAX_COUNTED_BATCHES = 256
 _OPERATIONS = {op_code: name.split(".")[1] for op_code, name in NAMES.items()}
-# Kinds of spans whose attributes are kept: partitions and ops, of which a few make nearly all calls.
-_KEPT_ATTRIBUTES = 4096
+# Ops and partitions of which a few make nearly all calls.
+_KEPT = 4096
 
 
 def start(call: KafkaCall) -> Span | None:
@@ -57,22 +54,20 @@ def start(call: KafkaCall) -> Span | None:
     if call.span is None:
         return None
     try:
-        attributes = _kind_of_op(call.op_code, call.org_id)
-        return sites.child(_tracer, _SCOPE, NAMES[call.op_code], call.span, SpanKind.INTERNAL, attributes)
+        return _site(call.op_code, call.org_id).child(call.span)
     except Exception:
         log.exception(LOST)
         return None
 
 
-@functools.lru_cache(_KEPT_ATTRIBUTES)
-def _kind_of_op(op_code: int, org_id: int) -> Fixed:
-    return Fixed(
-        {
-            names.MESSAGING_SYSTEM: names.MESSAGING_SYSTEM_KAFKA,
-            names.MESSAGING_OPERATION_NAME: _OPERATIONS[op_code],
-            names.MESH_ORG_ID: org_id,
-        }
-    )
+@functools.lru_cache(_KEPT)
+def _site(op_code: int, org_id: int) -> Site:
+    attributes = {
+        names.MESSAGING_SYSTEM: names.MESSAGING_SYSTEM_KAFKA,
+        names.MESSAGING_OPERATION_NAME: _OPERATIONS[op_code],
+        names.MESH_ORG_ID: org_id,
+    }
+    return Site(_scope, NAMES[op_code], attributes=Fixed(attributes))
 
 
 @contextlib.contextmanager
@@ -180,7 +175,7 @@ def _partition(span: Span, at: int, kind: str, topic: str, partition: int, error
         span.add_event(names.PARTITION_EVENT, {**shared, names.MESSAGING_OFFSET: offset})
 
 
-@functools.lru_cache(_KEPT_ATTRIBUTES)
+@functools.lru_cache(_KEPT)
 def _kind_of_partition(kind: str, topic: str, partition: int, error: int) -> Fixed:
     return Fixed(
         {

@@ -4,7 +4,7 @@ import argparse
 import functools
 import json
 
-from nodes.gateway import heap
+from nodes import heap
 from nodes.gateway.server import Gateway, bind
 from nodes.gateway.session import Advertised
 from nodes.mesh import KafkaCall, Mesh, OpCode, Settings, obey

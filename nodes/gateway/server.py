@@ -8,7 +8,7 @@ from collections import Counter
 from collections.abc import Mapping
 from typing import Any
 
-from nodes.gateway import heap
+from nodes import heap
 from nodes.gateway.brokers import Brokers
 from nodes.gateway.connection import Connection
 from nodes.gateway.session import Advertised, Exchange, Session

@@ -11,27 +11,23 @@ import time
 from typing import Any
 
 from opentelemetry import trace
-from opentelemetry.context import Context
 from opentelemetry.trace import Link, NoOpTracerProvider, ProxyTracerProvider, Span, SpanKind, Status, StatusCode
 
 from nodes.gateway.session import Session
-from nodes.kafka import APIS, ApiKey, ErrorCode, Request
+from nodes.kafka import ApiKey, ErrorCode, Request, Wire
 from nodes.mesh import Trace
-from traces import names, sites
-from traces.fixed import Fixed, FixedLink
-from traces.sites import LOST
+from traces import names
+from traces.shape import Fixed
+from traces.sites import LOST, Scope, Site
 
 log = logging.getLogger(__name__)
-_SCOPE = "rafka.gateway"
-_tracer = trace.get_tracer(_SCOPE)
-# Span processors are the program's: one that raises must not fail a request.
+_scope = Scope("rafka.gateway")
 # Providers that record nothing: none was installed, or tracing is off.
 _NOTHING = (ProxyTracerProvider, NoOpTracerProvider)
 # OpenTelemetry's names for what a messaging client does; others have no type.
 _OPERATION_TYPES = {ApiKey.PRODUCE: "send", ApiKey.FETCH: "receive"}
-_EMPTY = Context()
-# Kinds of requests whose attributes are kept: clients, APIs and partitions, of which a few make nearly all requests.
-_KEPT_ATTRIBUTES = 4096
+# Clients, APIs and partitions of which a few make nearly all requests.
+_KEPT_SITES = 4096
 # Parts of an answer that are searched for an error: a request may name thousands of partitions.
 _SEARCHED_PARTS = 64
 
@@ -39,15 +35,15 @@ _SEARCHED_PARTS = 64
 class ConnectionSpans:
     """The spans of one connection's requests."""
 
-    __slots__ = ("_accepted_at", "_client", "_first", "_fixed", "_requests", "_session")
+    __slots__ = ("_accepted_at", "_client", "_connect", "_first", "_requests", "_session")
 
     def __init__(self, session: Session) -> None:
         self._session = session
         self._accepted_at = time.time_ns()
         self._first: tuple[Link, ...] = ()  # to the true connect span, if it was sampled
         self._requests = 0
-        self._client: tuple[str | None, str, bool] | None = None  # what `_fixed` was made for
-        self._fixed = Fixed()
+        self._client: tuple[str | None, str, bool] | None = None  # what `_connect` was made for
+        self._connect: Site
 
     def start(self, request: Request) -> "Span | None":
         """The request's span, under a connect span of its own; None when spans are off or this one is not sampled."""
@@ -63,48 +59,39 @@ class ConnectionSpans:
     def _start(self, request: Request) -> Span | None:
         number = self._requests
         now = time.time_ns()
-        connect = self._start_connect(request, now)
-        if connect is None or not connect.is_recording():
+        site = self._connect_site(request, number > 1)
+        connect = site.root(now if number > 1 else self._accepted_at)
+        if connect is None:
             return None
         if number == 1:
-            self._first = (FixedLink(connect.get_span_context()),)
+            self._first = (Link(connect.get_span_context()),)
         age = (now - self._accepted_at) // 1_000_000
         connect.set_attributes({names.CONNECTION_REQUEST_NUMBER: number, names.CONNECTION_AGE_MS: age})
-        attributes = _request_attributes(request)
-        span = sites.child(_tracer, _SCOPE, names.GATEWAY_REQUEST, connect, SpanKind.SERVER, attributes)
+        span = _site_of(request).child(connect)
         span.set_attributes(
             {names.KAFKA_CORRELATION_ID: request.correlation_id, names.KAFKA_REQUEST_BYTES: request.size}
         )
         connect.end()
         return span
 
-    def _start_connect(self, request: Request, now: int) -> Span | None:
-        reused = self._requests > 1
-        begin, links = (now, self._first) if reused else (self._accepted_at, ())
-        attributes = self._connection_attributes(request, reused)
-        light = sites.light_tracer(_SCOPE)
-        if light is not None:
-            return light.root(names.GATEWAY_CONNECT, SpanKind.SERVER, attributes, begin, links)
-        return _tracer.start_span(names.GATEWAY_CONNECT, _EMPTY, SpanKind.SERVER, attributes, links, begin)
-
-    def _connection_attributes(self, request: Request, reused: bool) -> Fixed:
+    def _connect_site(self, request: Request, reused: bool) -> Site:
         """The same object for all requests of a connection, but for the first."""
         session = self._session
         client = (request.client_id, session.software, reused)
         if client != self._client:
             self._client = client
-            self._fixed = Fixed(
-                {
-                    names.CONNECTION_ID: session.id,
-                    names.CONNECTION_PEER: session.peer,
-                    names.CONNECTION_REUSED: reused,
-                    names.MESSAGING_SYSTEM: names.MESSAGING_SYSTEM_KAFKA,
-                    names.MESSAGING_CLIENT_ID: request.client_id or "",
-                    names.CLIENT_SOFTWARE_NAME: session.software,
-                    names.CLIENT_SOFTWARE_VERSION: session.software_version,
-                }
-            )
-        return self._fixed
+            attributes = {
+                names.CONNECTION_ID: session.id,
+                names.CONNECTION_PEER: session.peer,
+                names.CONNECTION_REUSED: reused,
+                names.MESSAGING_SYSTEM: names.MESSAGING_SYSTEM_KAFKA,
+                names.MESSAGING_CLIENT_ID: request.client_id or "",
+                names.CLIENT_SOFTWARE_NAME: session.software,
+                names.CLIENT_SOFTWARE_VERSION: session.software_version,
+            }
+            links = self._first if reused else ()
+            self._connect = Site(_scope, names.GATEWAY_CONNECT, SpanKind.SERVER, Fixed(attributes), links)
+        return self._connect
 
 
 def answered(span: Span, response: Any) -> None:
@@ -127,22 +114,22 @@ def name_topic(given: Trace, topic: str | None) -> None:
             log.exception(LOST)
 
 
-def _request_attributes(request: Request) -> Fixed:
-    key = request.api.key
-    partition = _first_partition(request) if key in _OPERATION_TYPES else None
-    return _kind_of_request(key, request.version, request.client_id, partition)
+def _site_of(request: Request) -> Site:
+    partition = _first_partition(request) if request.wire.api.key in _OPERATION_TYPES else None
+    return _request_site(request.wire, request.client_id, partition)
 
 
-@functools.lru_cache(_KEPT_ATTRIBUTES)
-def _kind_of_request(key: ApiKey, version: int, client_id: str | None, partition: tuple[str, int, int] | None) -> Fixed:
+@functools.lru_cache(_KEPT_SITES)
+def _request_site(wire: Wire, client_id: str | None, partition: tuple[str, int, int] | None) -> Site:
     """What requests share: a client sends the same kind again and again."""
+    key = wire.api.key
     attributes = Fixed(
         {
             names.MESSAGING_SYSTEM: names.MESSAGING_SYSTEM_KAFKA,
-            names.MESSAGING_OPERATION_NAME: APIS[key].schema,
+            names.MESSAGING_OPERATION_NAME: wire.name,
             names.MESSAGING_CLIENT_ID: client_id or "",
             names.KAFKA_API_KEY: int(key),
-            names.KAFKA_API_VERSION: version,
+            names.KAFKA_API_VERSION: wire.version,
         }
     )
     if key in _OPERATION_TYPES:
@@ -153,7 +140,7 @@ def _kind_of_request(key: ApiKey, version: int, client_id: str | None, partition
         attributes[names.KAFKA_PARTITION] = index
         attributes[names.MESSAGING_PARTITION] = str(index)
         attributes[names.KAFKA_PARTITION_COUNT] = count
-    return attributes
+    return Site(_scope, names.GATEWAY_REQUEST, SpanKind.SERVER, attributes)
 
 
 def _first_partition(request: Request) -> tuple[str, int, int] | None:

@@ -3,7 +3,7 @@
 from kio.schema.errors import ErrorCode
 
 from nodes.kafka.apis import APIS, Api, ApiKey
-from nodes.kafka.codec import Buffer, Request, decode_request, encode_response, encode_versions_answer
+from nodes.kafka.codec import Buffer, Request, Wire, decode_request, encode_response, encode_versions_answer
 from nodes.kafka.entities import Builders
 from nodes.kafka.errors import (
     FrameLengthError,
@@ -30,6 +30,7 @@ __all__ = [
     "Request",
     "UnknownApiError",
     "UnsupportedVersionError",
+    "Wire",
     "decode_request",
     "encode_response",
     "encode_versions_answer",

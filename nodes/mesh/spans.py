@@ -16,9 +16,9 @@ from opentelemetry.trace import NonRecordingSpan, Span, SpanContext, SpanKind, T
 
 from nodes.mesh.frames import HEADER_BYTES, NO_TRACE, is_sampled
 from traces import names, sites
-from traces.fixed import Fixed
 from traces.recorder import RecordedSpan
-from traces.sites import LOST, end
+from traces.shape import Fixed
+from traces.sites import LOST, Scope, Site, end
 
 log = logging.getLogger(__name__)
 
@@ -29,20 +29,34 @@ _SAMPLED = TraceFlags(TraceFlags.SAMPLED)
 # What a caller may hand over: its span (cheapest for a call that is traced), a context, a frame's 32-byte header
 # (NO_TRACE costs nothing), or None for the span that is current where the call is made.
 Trace = Span | SpanContext | bytes | None
-_SCOPE = "rafka.mesh"
-_tracer = trace.get_tracer(_SCOPE)
-# Span processors are the program's: one that raises must not fail a call.
+_scope = Scope("rafka.mesh")
 # Ops times organisations times outcomes, of which a node sees a few.
-_KEPT_ATTRIBUTES = 1024
+_KEPT_SITES = 1024
 
 
-@functools.lru_cache(_KEPT_ATTRIBUTES)
-def _op(op_code: int, org_id: int, status: int | None = None) -> Fixed:
-    """What the spans of one kind of call share."""
-    attributes = Fixed({names.MESH_OP_CODE: op_code, names.MESH_ORG_ID: org_id})
-    if status is not None:
-        attributes[names.MESH_STATUS] = status
-    return attributes
+@functools.lru_cache(_KEPT_SITES)
+def _sent(op_code: int, org_id: int) -> Site:
+    return Site(_scope, names.MESH_SENT, SpanKind.CLIENT, _op(op_code, org_id))
+
+
+@functools.lru_cache(_KEPT_SITES)
+def _handle(op_code: int, org_id: int) -> Site:
+    return Site(_scope, names.MESH_HANDLE, SpanKind.SERVER, _op(op_code, org_id))
+
+
+@functools.lru_cache(_KEPT_SITES)
+def _ack(op_code: int, org_id: int, status: int) -> Site:
+    return Site(_scope, names.ACK, attributes=Fixed({**_op(op_code, org_id), names.MESH_STATUS: status}))
+
+
+@functools.lru_cache(_KEPT_SITES)
+def _ack_received(op_code: int, org_id: int) -> Site:
+    return Site(_scope, names.ACK_RECEIVED, attributes=_op(op_code, org_id))
+
+
+def _op(op_code: int, org_id: int) -> Fixed:
+    """What all spans of one kind of call share."""
+    return Fixed({names.MESH_OP_CODE: op_code, names.MESH_ORG_ID: org_id})
 
 
 def header_of(context: SpanContext) -> bytes:
@@ -67,7 +81,7 @@ def context_of(header: bytes) -> SpanContext:
 def start_sent(given: Trace, op_code: int, org_id: int) -> tuple[Span | None, bytes]:
     """Starts the caller's span if the context is sampled; the header for the frame in any case."""
     if type(given) is RecordedSpan:
-        recorded = given.child(_SCOPE, names.MESH_SENT, SpanKind.CLIENT, _op(op_code, org_id))
+        recorded = given.child(_scope.name, _sent(op_code, org_id))
         return recorded, _VERSION + recorded.ids + _SAMPLED_TAIL
     if isinstance(given, bytes):
         if len(given) != HEADER_BYTES:
@@ -84,7 +98,7 @@ def start_sent(given: Trace, op_code: int, org_id: int) -> tuple[Span | None, by
         if not parent.is_recording() and not parent.get_span_context().trace_flags & TraceFlags.SAMPLED:
             return None, header_of(parent.get_span_context())
     try:
-        span = sites.child(_tracer, _SCOPE, names.MESH_SENT, parent, SpanKind.CLIENT, _op(op_code, org_id))
+        span = _sent(op_code, org_id).child(parent)
         return span, header_of(span.get_span_context())
     except Exception:
         log.exception(LOST)
@@ -108,8 +122,7 @@ def request_sent(span: Span, request_id: int) -> None:
 def ack_received(span: Span, op_code: int, org_id: int, request_id: int) -> None:
     """The short span at the answer's arrival."""
     try:
-        own = {names.MESH_REQUEST_ID: request_id}
-        sites.point(_tracer, _SCOPE, names.ACK_RECEIVED, span, _op(op_code, org_id), own)
+        _ack_received(op_code, org_id).point(span, {names.MESH_REQUEST_ID: request_id})
     except Exception:
         log.exception(LOST)
 
@@ -126,14 +139,7 @@ def end_abandoned(span: Span) -> None:
 def start_handle(header: bytes, op_code: int, org_id: int, request_id: int) -> Span | None:
     """The serving side's span; call it only for a sampled header."""
     try:
-        attributes = _op(op_code, org_id)
-        tracer = sites.light_tracer(_SCOPE)
-        if tracer is None:
-            parent = sites.under(NonRecordingSpan(context_of(header)))
-            span: Span | None = _tracer.start_span(names.MESH_HANDLE, parent, SpanKind.SERVER, attributes)
-        else:
-            ids = bytes(header[1:17]), bytes(header[17:25])
-            span = tracer.remote_child(*ids, names.MESH_HANDLE, SpanKind.SERVER, attributes)
+        span = _handle(op_code, org_id).remote_child(bytes(header[1:17]), bytes(header[17:25]))
         if span is not None:
             span.set_attribute(names.MESH_REQUEST_ID, request_id)
         return span
@@ -160,8 +166,7 @@ class as_current:  # noqa: N801 - used as a function; a generator would cost thr
 def ack(span: Span, op_code: int, org_id: int, request_id: int, status: int) -> None:
     """The short span at the answer's sending, under the handler's."""
     try:
-        own = {names.MESH_REQUEST_ID: request_id}
-        sites.point(_tracer, _SCOPE, names.ACK, span, _op(op_code, org_id, status), own)
+        _ack(op_code, org_id, status).point(span, {names.MESH_REQUEST_ID: request_id})
     except Exception:
         log.exception(LOST)
 
@@ -171,6 +176,6 @@ def unsupported_tag(header: bytes, tag: int, length: int, peer: str) -> None:
         attributes: dict[str, str | int] = {names.MESH_TAG: tag, names.MESH_FRAME_BYTES: length, names.MESH_PEER: peer}
         parent = context_of(header)
         context = sites.under(NonRecordingSpan(parent)) if parent.is_valid else None
-        _tracer.start_span(names.UNSUPPORTED_TAG, context, SpanKind.SERVER, attributes).end()
+        _scope.tracer.start_span(names.UNSUPPORTED_TAG, context, SpanKind.SERVER, attributes).end()
     except Exception:
         log.exception(LOST)

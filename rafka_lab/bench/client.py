@@ -26,7 +26,6 @@ _STAMP_BYTES = 8
 # For a consumer to find the end of its partitions.
 _SETTLE_SECONDS = 0.6
 _PRODUCER = {
-    "batch.size": 1_000_000,
     "queue.buffering.max.messages": 500_000,
     "queue.buffering.max.kbytes": 32_768,
     "delivery.report.only.error": True,
@@ -98,6 +97,7 @@ def _producer(task: Task, failures: Failures) -> Producer:
         "bootstrap.servers": task.bootstrap,
         "acks": task.acks,
         "linger.ms": task.linger_ms,
+        "batch.size": task.batch_bytes,
         "compression.type": task.codec,
         "on_delivery": failures,
     }

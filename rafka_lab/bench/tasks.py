@@ -15,6 +15,7 @@ class Task(msgspec.Struct, frozen=True, kw_only=True):
     acks: str = "all"
     codec: str = "none"
     linger_ms: float = 5
+    batch_bytes: int = 1_000_000  # at most, of one produce batch
     seconds: float = 2.0
     warm_up: float = 0.5
     rate: float = 0  # messages a second; 0 is as fast as it goes

@@ -24,8 +24,8 @@ def recorded(monkeypatch: pytest.MonkeyPatch) -> Iterator[InMemorySpanExporter]:
     exporter = InMemorySpanExporter()
     provider = TracerProvider()
     provider.add_span_processor(SimpleSpanProcessor(exporter))
-    monkeypatch.setattr(spans, "_tracer", provider.get_tracer("test"))
-    monkeypatch.setattr(mesh_spans, "_tracer", provider.get_tracer("test"))
+    monkeypatch.setattr(spans._scope, "tracer", provider.get_tracer("test"))
+    monkeypatch.setattr(mesh_spans._scope, "tracer", provider.get_tracer("test"))
     yield exporter
     provider.shutdown()
 

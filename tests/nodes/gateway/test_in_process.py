@@ -224,7 +224,7 @@ def exported(monkeypatch: pytest.MonkeyPatch) -> Iterator[InMemorySpanExporter]:
     provider = TracerProvider()
     provider.add_span_processor(SimpleSpanProcessor(exporter))
     monkeypatch.setattr(trace, "get_tracer_provider", lambda: provider)
-    monkeypatch.setattr(gateway_spans, "_tracer", provider.get_tracer("tests"))
+    monkeypatch.setattr(gateway_spans._scope, "tracer", provider.get_tracer("tests"))
     yield exporter
     provider.shutdown()
 
@@ -277,7 +277,7 @@ def test_without_an_sdk_no_span_is_made(tmp_path: Path, monkeypatch: pytest.Monk
         def start_span(self, name: str, **_: object) -> None:
             made.append(name)
 
-    monkeypatch.setattr(gateway_spans, "_tracer", Counting())
+    monkeypatch.setattr(gateway_spans._scope, "tracer", Counting())
 
     async def body(all_nodes: Nodes) -> None:
         async with all_nodes.client() as client:

@@ -16,7 +16,8 @@ from kafka.protocol.consumer import FetchRequest
 from kafka_wire import Client, batch, create, produce_request
 from test_in_process import nodes
 
-from nodes.gateway import Settings, heap
+from nodes import heap
+from nodes.gateway import Settings
 
 MIB = 1024 * 1024
 # RELIABILITY.md: what any bad input may leave behind.

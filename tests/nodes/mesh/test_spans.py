@@ -28,7 +28,7 @@ def exporter(monkeypatch: pytest.MonkeyPatch) -> Iterator[InMemorySpanExporter]:
     """A provider of this test's own: the global one can be set only once in a process."""
     provider, memory = TracerProvider(), InMemorySpanExporter()
     provider.add_span_processor(SimpleSpanProcessor(memory))
-    monkeypatch.setattr(spans, "_tracer", provider.get_tracer("test"))
+    monkeypatch.setattr(spans._scope, "tracer", provider.get_tracer("test"))
     yield memory
     provider.shutdown()
 
@@ -116,7 +116,7 @@ def test_without_sampling_no_span_is_made_and_the_header_still_travels(
 def test_the_current_span_is_the_parent_when_none_is_given(tmp_path: Path, exporter: InMemorySpanExporter) -> None:
     async def test(caller: Mesh, server: Mesh) -> None:
         server.register_kafka_handler(OP, lambda call: b"")
-        with spans._tracer.start_as_current_span("gateway.kafka.request"):
+        with spans._scope.tracer.start_as_current_span("gateway.kafka.request"):
             await caller.kafka_op_call(server.node_id, OP, 7, b"")
         await until(exporter, 5)
 
@@ -182,7 +182,7 @@ def test_a_span_processor_that_raises_fails_no_call(
 
     provider = TracerProvider()
     provider.add_span_processor(Broken())
-    monkeypatch.setattr(spans, "_tracer", provider.get_tracer("test"))
+    monkeypatch.setattr(spans._scope, "tracer", provider.get_tracer("test"))
 
     async def test(caller: Mesh, server: Mesh) -> None:
         server.register_kafka_handler(OP, lambda call: b"fine")

@@ -7,8 +7,7 @@ import grpc  # type: ignore[import-untyped]
 from opentelemetry.proto.collector.trace.v1.trace_service_pb2 import ExportTraceServiceResponse
 
 from traces.errors import BusyError, MalformedError, StoreError, TooLargeError, TracesError
-from traces.exporter import DROPPED_HEADER
-from traces.receiver import PROTOBUF, Receiver
+from traces.receiver import PROTOBUF, Receiver, Told
 
 _SERVICE = "opentelemetry.proto.collector.trace.v1.TraceService"
 # Senders keep one or two requests under way.
@@ -52,10 +51,8 @@ class GrpcServer:
 
     def _export(self, body: bytes, context: Any) -> bytes:
         try:
-            for key, value in context.invocation_metadata():
-                if key == DROPPED_HEADER and str(value).isdecimal():
-                    self._receiver.store.count_dropped(int(value))
-            checked = self._receiver.take(body, PROTOBUF)
+            said = dict(context.invocation_metadata())
+            checked = self._receiver.take(body, PROTOBUF, told=Told.by(said.get))
         except TracesError as error:
             context.abort(_CODES[type(error)], str(error))
         response = ExportTraceServiceResponse()

@@ -1,6 +1,8 @@
 """OTLP/HTTP: `POST /v1/traces`. Errors have the protocol's own body, a google.rpc.Status in the request's encoding."""
 
 import asyncio
+import functools
+import time
 from concurrent.futures import Executor
 from typing import Any
 
@@ -9,10 +11,9 @@ from opentelemetry.proto.collector.trace.v1.trace_service_pb2 import ExportTrace
 from tornado.web import RequestHandler, stream_request_body
 
 from traces.errors import BusyError, MalformedError, StoreError, TooLargeError, TracesError, UnsupportedError
-from traces.exporter import DROPPED_HEADER
 from traces.otlp import Checked
 from traces.protobuf import rpc_status
-from traces.receiver import JSON, PROTOBUF, Receiver
+from traces.receiver import JSON, PROTOBUF, Receiver, Told
 
 # HTTP status and google.rpc code of each error. Senders try again after 429, 502, 503 and 504 only.
 _CODES: dict[type[TracesError], tuple[int, int]] = {
@@ -62,19 +63,17 @@ class ExportHandler(RequestHandler):
 
     async def _export(self) -> None:
         headers = self.request.headers
-        store = self._receiver.store
-        if (dropped := headers.get(DROPPED_HEADER, "")).isdecimal():
-            store.count_dropped(int(dropped))
+        told = Told.by(headers.get, time.monotonic())
         try:
             try:
                 self._receiver.check_size(self._size)
             except TooLargeError:
-                store.count_refused()
+                self._receiver.store.count_refused()
                 raise
             body, kind = b"".join(self._chunks), headers.get("content-type", "")
             encoding = headers.get("content-encoding", "")
-            loop = asyncio.get_running_loop()
-            checked = await loop.run_in_executor(self._executor, self._receiver.take, body, kind, encoding)
+            take = functools.partial(self._receiver.take, body, kind, encoding, told=told)
+            checked = await asyncio.get_running_loop().run_in_executor(self._executor, take)
         except TracesError as error:
             self._refuse(error)
         else:

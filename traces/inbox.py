@@ -1,7 +1,7 @@
 """Requests that were taken and are not in the tables yet: files beside the store, `<store>-inbox-<number>`.
 
-An entry is `length, crc32, spans, received` and the request's bytes. It is written in one call before its sender is
-answered, so it outlives the end of the process. Which entries are in the tables is said by the tables themselves: a
+An entry is `length, crc32, spans, received, checked` and the bytes of the request. It is written in one call before its
+sender is answered, so it outlives the end of the process. Which entries are in the tables is said by the tables: a
 `Position` that is committed with their rows.
 """
 
@@ -18,7 +18,7 @@ from traces.errors import StoreError
 
 log = logging.getLogger("traces.inbox")
 
-_HEADER = struct.Struct("<IIIq")
+_HEADER = struct.Struct("<IIIq?")
 # A file is removed when all of it is in the tables: large enough to be rare, small enough to give room back soon.
 _FILE_BYTES = 16 * 1024 * 1024
 
@@ -36,6 +36,7 @@ class Entry(NamedTuple):
     body: bytes
     spans: int
     received: int
+    checked: bool  # when it came; otherwise by who reads it
     end: Position
 
 
@@ -45,6 +46,7 @@ class _Waiting(NamedTuple):
     size: int
     spans: int
     received: int
+    checked: bool
 
 
 class Inbox:
@@ -72,9 +74,9 @@ class Inbox:
         """How many requests wait."""
         return len(self._waiting)
 
-    def append(self, body: bytes, spans: int, received: int) -> None:
+    def append(self, body: bytes, spans: int, received: int, checked: bool = True) -> None:
         """Keeps a request; raises StoreError if there is no room for it."""
-        header = _HEADER.pack(len(body), zlib.crc32(body), spans, received)
+        header = _HEADER.pack(len(body), zlib.crc32(body), spans, received, checked)
         with self._lock:
             try:
                 file = self._open_for_writing()
@@ -86,7 +88,8 @@ class Inbox:
                 raise StoreError(
                     f"the spans cannot be kept beside {self._store}: {error.strerror}; free space, then send them again"
                 ) from None
-            self._waiting.append(_Waiting(self._file, self._written + len(header), len(body), spans, received))
+            place = self._written + len(header)
+            self._waiting.append(_Waiting(self._file, place, len(body), spans, received, checked))
             self._written += written
             self._spans += spans
 
@@ -137,13 +140,13 @@ class Inbox:
         return self._writing
 
     def _entry(self, waiting: _Waiting) -> Entry:
-        number, offset, size, spans, received = waiting
+        number, offset, size, spans, received, checked = waiting
         if self._reading is None or self._reading[0] != number:
             if self._reading is not None:
                 os.close(self._reading[1])
             self._reading = number, os.open(self._path(number), os.O_RDONLY)
         body = os.pread(self._reading[1], size, offset)
-        return Entry(body, spans, received, Position(number, offset + size))
+        return Entry(body, spans, received, checked, Position(number, offset + size))
 
     def _load(self, done: Position) -> None:
         """Finds what an earlier process left."""
@@ -159,11 +162,11 @@ class Inbox:
 
     def _load_file(self, number: int, content: bytes, at: int) -> None:
         while at + _HEADER.size <= len(content):
-            size, crc, spans, received = _HEADER.unpack_from(content, at)
+            size, crc, spans, received, checked = _HEADER.unpack_from(content, at)
             body = content[at + _HEADER.size : at + _HEADER.size + size]
             if len(body) < size or zlib.crc32(body) != crc:
                 break
-            self._waiting.append(_Waiting(number, at + _HEADER.size, size, spans, received))
+            self._waiting.append(_Waiting(number, at + _HEADER.size, size, spans, received, checked))
             self._spans += spans
             at += _HEADER.size + size
         if at < len(content):

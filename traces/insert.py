@@ -1,11 +1,17 @@
 """Puts kept requests into the store's tables, one transaction a call. Used by the indexing thread only."""
 
+import logging
 import sqlite3
 from collections.abc import Sequence
+from typing import NamedTuple
 
+from traces.errors import MalformedError
 from traces.inbox import Entry, Position
+from traces.otlp import check
 from traces.rows import Group, SpanRow, Tag, groups_of, text_of
 from traces.schema import tag_hash
+
+log = logging.getLogger("traces.insert")
 
 # Of known trace numbers and tag hashes; thrown away when full. A trace is complete within seconds.
 _CACHE_LIMIT = 200_000
@@ -16,6 +22,15 @@ _TRACE = """
 INSERT INTO traces VALUES (?, ?, ?, ?)
 ON CONFLICT (trace_no) DO UPDATE SET start = min(start, excluded.start), received = excluded.received
 """
+
+
+class Inserted(NamedTuple):
+    """What became of the spans of some requests. `late` ones came long after their end."""
+
+    new: int
+    known: int
+    late: int
+    rejected: int
 
 
 class Inserter:
@@ -40,9 +55,8 @@ class Inserter:
         """How far the inbox is in the tables."""
         return Position(*self._db.execute("SELECT file, offset FROM inbox").fetchone())
 
-    def insert(self, entries: Sequence[Entry], late: int) -> tuple[int, int]:
-        """Stores all; returns how many spans were new, and how many of all came later than `late` nanoseconds after
-        their end. All or nothing."""
+    def insert(self, entries: Sequence[Entry], late: int) -> Inserted:
+        """Stores all or nothing. `late` is in nanoseconds."""
         self._db.execute("BEGIN IMMEDIATE")
         try:
             result = self._insert(entries, late)
@@ -55,15 +69,17 @@ class Inserter:
             raise
         return result
 
-    def _insert(self, entries: Sequence[Entry], late: int) -> tuple[int, int]:
+    def _insert(self, entries: Sequence[Entry], late: int) -> Inserted:
         rows: list[tuple[object, ...]] = []
         tags: set[tuple[int, int]] = set()
         starts: dict[bytes, int] = {}
         received: dict[bytes, int] = {}
-        late_count = 0
+        late_count = rejected = 0
         for entry in entries:
             late_before = entry.received - late
-            for group in groups_of(entry.body):
+            body, bad = (entry.body, 0) if entry.checked else _checked(entry)
+            rejected += bad
+            for group in groups_of(body):
                 service, source = self._source(group)
                 hashes = self._hashes.setdefault(service, {})
                 for span in group.spans:
@@ -88,7 +104,7 @@ class Inserter:
         self._db.executemany(_TAG, sorted(tags))
         if len(numbers) > _CACHE_LIMIT:
             numbers.clear()
-        return added, late_count
+        return Inserted(added, len(rows) - added, late_count, rejected)
 
     def _trace(self, key: bytes) -> int:
         row = self._db.execute("SELECT trace_no FROM traces WHERE trace_id = ?", (key,)).fetchone()
@@ -145,3 +161,16 @@ class Inserter:
         if row is None:
             row = (self._db.execute(insert, key).lastrowid,)
         return int(row[0] or 0)
+
+
+def _checked(entry: Entry) -> tuple[bytes, int]:
+    """The good spans of a request that was not looked at when it came, and how many others it has: our recorder makes
+    none, but the file may have been made by somebody else."""
+    try:
+        checked = check(entry.body)
+    except MalformedError as error:
+        log.error("%d spans of a recorder cannot be read and are dropped: %s", entry.spans, error)
+        return b"", entry.spans
+    if checked.rejected:
+        log.error("of a recorder: %s", checked.message)
+    return checked.body, checked.rejected

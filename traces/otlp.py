@@ -38,10 +38,11 @@ _REASONS_TOLD = 5
 
 @dataclass(slots=True)
 class Checked:
-    """One request as it will be kept: `body` holds the accepted spans and no others."""
+    """One request as it will be kept: `body` holds the accepted spans and no others, or is to be checked `later`."""
 
     body: bytes
     accepted: int = 0
+    later: bool = False
     rejected: int = 0
     reasons: list[str] = field(default_factory=list)
 

@@ -95,14 +95,17 @@ class Store:
         self._thread = threading.Thread(target=self._run, name="traces-index", daemon=True)
         self._thread.start()
 
-    def add(self, checked: Checked) -> None:
-        """Keeps a request; when this returns, its spans outlive the process. Raises BusyError if too much waits."""
+    def add(self, checked: Checked, arrived: float | None = None) -> None:
+        """Keeps a request; when this returns, its spans outlive the process. Raises BusyError if too much waits for
+        too long since it `arrived`, by the monotonic clock (or was given to us)."""
         with self._changed:
-            self._stats.rejected += checked.rejected
-            self._changed.wait_for(lambda: not self._is_full(checked.accepted), self.settings.room_seconds)
+            waited = time.monotonic() - arrived if arrived is not None else 0
+            left = max(0.0, self.settings.room_seconds - waited)
+            self._changed.wait_for(lambda: not self._is_full(checked.accepted), left)
             self._check_room(checked.accepted)
+            self._stats.rejected += checked.rejected
             if checked.accepted:
-                self._inbox.append(checked.body, checked.accepted, int(self._clock() * 1e9))
+                self._inbox.append(checked.body, checked.accepted, int(self._clock() * 1e9), not checked.later)
                 self._stats.received += checked.accepted
                 self._taken += 1
                 self._changed.notify_all()
@@ -198,7 +201,7 @@ class Store:
         """One transaction."""
         try:
             entries = self._inbox.read(spans)
-            added, late = self._inserter.insert(entries, int(self.settings.late_seconds * 1e9))
+            inserted = self._inserter.insert(entries, int(self.settings.late_seconds * 1e9))
         except (sqlite3.Error, OSError) as error:
             log.error("%d spans wait, they cannot be written to %s: %s", self._inbox.spans, self.path, error)
             with self._changed:
@@ -211,10 +214,11 @@ class Store:
         with self._changed:
             self._failure = ""
             self._indexed += len(entries)
-            self._stats.spans += added
+            self._stats.spans += inserted.new
             self._stats.traces = self._inserter.traces
-            self._stats.duplicates += sum(entry.spans for entry in entries) - added
-            self._stats.late += late
+            self._stats.duplicates += inserted.known
+            self._stats.late += inserted.late
+            self._stats.rejected += inserted.rejected
             self._changed.notify_all()
 
     def _expire(self) -> bool:

@@ -66,3 +66,17 @@ def trim(limit: int) -> bool:
         return False
     _library.give_back(0)
     return True
+
+
+class IdleTrim:
+    """Gives free memory back when traffic is low: while much comes and goes it is about to be used again."""
+
+    def __init__(self, limit: int) -> None:
+        self._limit = limit
+        self._moved = 0
+
+    def look(self, moved: int) -> None:
+        """To be called now and then with the bytes that came and went in all."""
+        if moved - self._moved < self._limit:
+            trim(self._limit)
+        self._moved = moved

@@ -83,13 +83,14 @@ class RecordedSpan(Span):
         self.scope = scope  # spans of one scope travel together
         self._shape = shape
         self._trace_id = trace_id
-        self._span_id = _new_id()
+        self._span_id = _spare_ids.pop() if _spare_ids else _new_id()
         self._parent_id = parent_id
         self._start = start
 
     def child(self, scope: str, shape: Shape) -> "RecordedSpan":
         """A span under this one, in the same process: sampled as this one is, by its parent or by the same trace id."""
-        tracer = self.scope if scope == self.scope.name else self.scope.sibling(scope)
+        own = self.scope
+        tracer = own if scope == own.name else own.scopes.get(scope) or own.provider.scope(scope)
         span = RecordedSpan(tracer, shape, self._trace_id, self._span_id, _time_ns())
         if self._trace_state is not DEFAULT_TRACE_STATE:  # whose truth would be asked in Python
             span._trace_state = self._trace_state
@@ -273,7 +274,8 @@ class LightTracer(Tracer):
         self.put = provider.exporter.put
         self.schema_url = schema
         self.message = protobuf.scope(name, version, attributes)
-        self.sibling = provider.scope
+        self.provider = provider
+        self.scopes = provider.scopes
         self._parent_based = provider.settings.parent_based
         self._bound = round(provider.settings.ratio * (1 << _RATIO_BITS))
 
@@ -363,7 +365,7 @@ class LightTracerProvider(TracerProvider):
     def __init__(self, settings: RecorderSettings) -> None:
         self.settings = settings
         self.exporter = Exporter(settings)
-        self._scopes: dict[str, LightTracer] = {}
+        self.scopes: dict[str, LightTracer] = {}  # those that are nothing but a name
 
     def get_tracer(
         self,
@@ -377,9 +379,9 @@ class LightTracerProvider(TracerProvider):
 
     def scope(self, name: str) -> LightTracer:
         """The one tracer of a scope that is nothing but a name."""
-        tracer = self._scopes.get(name)
+        tracer = self.scopes.get(name)
         if tracer is None:
-            tracer = self._scopes[name] = self.get_tracer(name)
+            tracer = self.scopes[name] = self.get_tracer(name)
         return tracer
 
     def stats(self) -> RecorderStats:

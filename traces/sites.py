@@ -8,7 +8,18 @@ from typing import Any
 
 from opentelemetry import trace
 from opentelemetry.context import Context
-from opentelemetry.trace import Link, NonRecordingSpan, Span, SpanContext, SpanKind, Status, StatusCode, TraceFlags
+from opentelemetry.trace import (
+    Link,
+    NonRecordingSpan,
+    NoOpTracerProvider,
+    ProxyTracerProvider,
+    Span,
+    SpanContext,
+    SpanKind,
+    Status,
+    StatusCode,
+    TraceFlags,
+)
 
 from traces.recorder import LightTracer, LightTracerProvider, RecordedSpan
 from traces.shape import Fixed, Shape
@@ -25,6 +36,16 @@ LOST = "a span could not be recorded"
 def under(parent: Span) -> Context:
     """A context with nothing but a parent."""
     return trace.set_span_in_context(parent, _EMPTY)
+
+
+# Providers that record nothing: none was installed, or tracing is off.
+_NOTHING = (ProxyTracerProvider, NoOpTracerProvider)
+
+
+def is_recording() -> bool:
+    """Whether the program has a provider that makes spans at all."""
+    provider = trace.get_tracer_provider()
+    return type(provider) is LightTracerProvider or not isinstance(provider, _NOTHING)
 
 
 class Scope:

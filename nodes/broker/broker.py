@@ -7,6 +7,7 @@ from collections.abc import Coroutine
 from pathlib import Path
 from typing import Any
 
+from nodes import heap
 from nodes.broker import configs
 from nodes.broker.producer_ids import ProducerIds
 from nodes.broker.registry import Registry
@@ -53,9 +54,10 @@ class Broker:
         self._tasks: set[asyncio.Task[None]] = set()
 
     def start(self) -> None:
-        """Begins retention and the watch over the log."""
+        """Begins retention and the watches over log and memory."""
         self._spawn(self._watch())
         self._spawn(self._retain())
+        self._spawn(self._give_memory_back())
 
     def fail(self, error: WalError) -> None:
         """The log takes no more appends: the broker must end."""
@@ -131,6 +133,12 @@ class Broker:
                 return
             if freed:
                 log.info("retention freed %d bytes", freed)
+
+    async def _give_memory_back(self) -> None:
+        idle_trim = heap.IdleTrim(self.settings.free_heap_bytes)
+        while True:
+            await asyncio.sleep(self.settings.memory_interval)
+            idle_trim.look(self.counters.produced_bytes + self.counters.fetched_bytes)
 
     def _spawn(self, work: Coroutine[Any, Any, None]) -> None:
         task = self._loop.create_task(work)

@@ -31,6 +31,9 @@ class BrokerSettings(msgspec.Struct, frozen=True, kw_only=True):
     flush_interval: float = 0.01
     # How often the log is asked whether it still works, so that a failed sync ends the broker well within a second.
     watch_interval: float = 0.25
+    # How often free memory is looked at, and how much may stay when fewer bytes than this came and went since.
+    memory_interval: float = 1.0
+    free_heap_bytes: int = 6 * 1024 * 1024
     # Producer ids are reserved in the log in blocks, so that only every so-many-th request waits for a sync.
     producer_id_block: int = 1000
     # How long a stopping broker waits for calls at work. A sync takes milliseconds; long polls are ended at once.

@@ -124,7 +124,8 @@ def end_produce(
     try:
         for at, (item, result) in enumerate(zip(request.partitions[:MAX_EVENTS], results, strict=False)):
             _partition(span, at, "send", item.topic, item.partition, result.error, result.base_offset)
-        span.set_attributes({names.MESSAGING_BATCH_COUNT: records, names.WAL_SEGMENT: segment})
+        span.set_attribute(names.MESSAGING_BATCH_COUNT, records)
+        span.set_attribute(names.WAL_SEGMENT, segment)
     except Exception:
         log.exception(LOST)
     end(span, _failure(results)[1])
@@ -192,7 +193,8 @@ def _kind_of_partition(kind: str, topic: str, partition: int, error: int) -> Fix
 def _failure(results: Sequence[Any]) -> tuple[int, str]:
     """The first error, and what to say of it."""
     for result in results:
-        if error := getattr(result, "error", 0):
+        error = getattr(result, "error", 0)
+        if error:
             message = getattr(result, "message", None)
             return error, f"Kafka error {error}{f': {message}' if message else ''}"
     return 0, ""

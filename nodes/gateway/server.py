@@ -36,7 +36,7 @@ class Gateway:
         self.counters: Counter[str] = Counter()
         self.held_bytes = 0  # of requests that are not answered
         self.unread_bytes = 0  # of answers that clients do not read
-        self._moved = 0  # bytes received and sent, at the last sweep
+        self._idle_trim = heap.IdleTrim(self.settings.free_heap_bytes)
         self._stopping = asyncio.Event()
         self._connections: set[Connection] = set()
         self._server: asyncio.Server | None = None
@@ -117,14 +117,7 @@ class Gateway:
             # Functions of their own: a local here would hold a connection that went until the next sweep ends.
             self._abort_overdue()
             self._shed_half_requests()
-            self._give_memory_back()
-
-    def _give_memory_back(self) -> None:
-        """While much comes and goes, free memory is about to be used again."""
-        moved = self.counters["bytes_received"] + self.counters["bytes_sent"]
-        if moved - self._moved < self.settings.free_heap_bytes:
-            heap.trim(self.settings.free_heap_bytes)
-        self._moved = moved
+            self._idle_trim.look(self.counters["bytes_received"] + self.counters["bytes_sent"])
 
     def _abort_overdue(self) -> None:
         now = asyncio.get_running_loop().time()

@@ -10,20 +10,17 @@ import logging
 import time
 from typing import Any
 
-from opentelemetry import trace
-from opentelemetry.trace import Link, NoOpTracerProvider, ProxyTracerProvider, Span, SpanKind, Status, StatusCode
+from opentelemetry.trace import Link, Span, SpanKind, Status, StatusCode
 
 from nodes.gateway.session import Session
 from nodes.kafka import ApiKey, ErrorCode, Request, Wire
 from nodes.mesh import Trace
-from traces import names
+from traces import names, sites
 from traces.shape import Fixed
 from traces.sites import LOST, Scope, Site
 
 log = logging.getLogger(__name__)
 _scope = Scope("rafka.gateway")
-# Providers that record nothing: none was installed, or tracing is off.
-_NOTHING = (ProxyTracerProvider, NoOpTracerProvider)
 # OpenTelemetry's names for what a messaging client does; others have no type.
 _OPERATION_TYPES = {ApiKey.PRODUCE: "send", ApiKey.FETCH: "receive"}
 # Clients, APIs and partitions of which a few make nearly all requests.
@@ -48,7 +45,7 @@ class ConnectionSpans:
     def start(self, request: Request) -> "Span | None":
         """The request's span, under a connect span of its own; None when spans are off or this one is not sampled."""
         self._requests += 1
-        if isinstance(trace.get_tracer_provider(), _NOTHING):
+        if not sites.is_recording():
             return None
         try:
             return self._start(request)

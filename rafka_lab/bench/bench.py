@@ -8,6 +8,7 @@ import time
 import uuid
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from typing import TypeVar
 
 import msgspec
 from msgspec.structs import replace
@@ -24,6 +25,7 @@ _MEGABYTE = 1_000_000
 _WARM_UP_CONNECTIONS = 8
 # Figures with this in front are CPU time of the process that follows.
 CPU = "CPU "
+AnySide = TypeVar("AnySide", bound=Side)
 Measure = Callable[[Side], Mapping[str, float]]
 
 
@@ -123,7 +125,7 @@ class Bench:
             self.report.costs(workload, "us/request" if "requests" in metrics else "ms/MB", costs)
 
 
-def in_turn(sides: Sequence[Side], turn: int) -> list[Side]:
+def in_turn(sides: Sequence[AnySide], turn: int) -> list[AnySide]:
     return list(sides if turn % 2 == 0 else reversed(sides))
 
 

@@ -21,8 +21,9 @@ _CACHE_LIMIT = 16_384
 # Deeper values are replaced by their text: a value that contains itself must not end the export.
 _NESTING_LIMIT = 16
 
-# Numbers of up to two groups.
-_SHORT = 1 << 14
+# Numbers of up to two groups of seven bits, and of up to four.
+_SHORT, _MEDIUM = 1 << 14, 1 << 28
+_LOW_BITS = _SHORT - 1
 _SMALL_VARINTS = [bytes((n,)) if n < 0x80 else bytes((n & 0x7F | 0x80, n >> 7)) for n in range(_SHORT)]
 # Tag and length of a span in its scope.
 _SPAN_HEADS = [b"\x12" + size for size in _SMALL_VARINTS]
@@ -39,8 +40,8 @@ def varint(number: int) -> bytes:
     """Base 128, low groups first."""
     if number < _SHORT:
         return _SMALL_VARINTS[number]
-    if number < 1 << 28:
-        return _LOW_GROUPS[number & 0x3FFF] + _SMALL_VARINTS[number >> 14]
+    if number < _MEDIUM:
+        return _LOW_GROUPS[number & _LOW_BITS] + _SMALL_VARINTS[number >> 14]
     out = bytearray()
     while number > 0x7F:
         out.append(number & 0x7F | 0x80)
@@ -134,8 +135,14 @@ def own_attributes(given: Mapping[str, Any]) -> bytes:
     encoded = b""
     for key, value in given.items():
         if type(value) is int and 0 <= value <= _INT64_MAX:
-            number = _SMALL_VARINTS[value] if value < _SHORT else varint(value)
-            encoded += (_number_heads.get(key) or _new_heads(key))[len(number)] + number
+            if value < _SHORT:
+                number = _SMALL_VARINTS[value]
+            elif value < _MEDIUM:  # as `varint` does, without the call
+                number = _LOW_GROUPS[value & _LOW_BITS] + _SMALL_VARINTS[value >> 14]
+            else:
+                number = varint(value)
+            heads = _number_heads.get(key) or _new_heads(key)
+            encoded += heads[len(number)] + number
         elif (one := attribute(key, value)) is not None:
             encoded += _SPAN_ATTRIBUTE + varint(len(one)) + one
         else:

@@ -216,23 +216,16 @@ class RecordedSpan(Span):
 
     def _own_and_tail(self) -> tuple[bytes, bytes]:
         """What this span has besides its shape, and what its shape and all else amount to."""
-        shape, own = self._shape, self._attributes
-        encoded = b"".join([one.encoded or protobuf.fixed_attributes(one) for one in self._more]) if self._more else b""
+        shape, own, more = self._shape, self._attributes, self._more
+        encoded = b"".join([one.encoded or protobuf.fixed_attributes(one) for one in more]) if more else b""
         if own is not None:
-            if not self._repeats(own):
-                encoded += protobuf.own_attributes(own)
-            else:
-                everything = {key: value for one in (shape.attributes, *self._more, own) for key, value in one.items()}
+            if not shape.attributes.keys().isdisjoint(own) or (more and _repeat(more, own)):
+                everything = {key: value for one in (shape.attributes, *more, own) for key, value in one.items()}
                 return protobuf.own_attributes(everything), self._rest()
+            encoded += protobuf.own_attributes(own)
         if self._events or self._links or self._status:
             return encoded, protobuf.fixed_attributes(shape.attributes) + self._rest()
         return encoded, shape.tails.get(self._flags) or _tail(shape, self._flags)
-
-    def _repeats(self, own: Mapping[str, Any]) -> bool:
-        """Whether a name is among the shared attributes too, which it then overrides."""
-        if not self._shape.attributes.keys().isdisjoint(own):
-            return True
-        return bool(self._more) and any(not one.keys().isdisjoint(own) for one in self._more)
 
     def _rest(self) -> bytes:
         return protobuf.rest(
@@ -241,6 +234,11 @@ class RecordedSpan(Span):
             protobuf.status(*self._status) if self._status else b"",
             self._flags,
         )
+
+
+def _repeat(shared: tuple[Fixed, ...], own: Mapping[str, Any]) -> bool:
+    """Whether a name of a span's own is among shared attributes too, which it then overrides."""
+    return any(not one.keys().isdisjoint(own) for one in shared)
 
 
 def _tail(shape: Shape, flags: int) -> bytes:

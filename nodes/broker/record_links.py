@@ -26,11 +26,14 @@ def _zigzag(number: int) -> bytes:
 
 # A header as a record has it: length of the key, key, length of the value, value.
 _OPENING = _zigzag(len(names.TRACEPARENT)) + names.TRACEPARENT.encode() + _zigzag(_VALUE_BYTES)
+_FIRST = _OPENING[:1]
+# Places of it that are looked at one by one, before all of the opening is searched for.
+_FIRST_BYTES = 8
 _HEADER = re.compile(re.escape(_OPENING) + rb"(?!ff)[0-9a-f]{2}-([0-9a-f]{32})-([0-9a-f]{16})-([0-9a-f]{2})")
 
 
 def _finder() -> Callable[[bytes], bool]:
-    """Whether a header may be in records. glibc and macOS search three times as fast as Python."""
+    """Whether a header's opening is in records. glibc and macOS search three times as fast as Python."""
     try:
         memmem = ctypes.PyDLL(None).memmem  # PyDLL: to give Python's lock away and get it back would take longer
     except (AttributeError, OSError, TypeError):
@@ -40,7 +43,19 @@ def _finder() -> Callable[[bytes], bool]:
     return lambda records: memmem(records, len(records), _OPENING, len(_OPENING)) is not None
 
 
-_may_hold_one = _finder()
+_holds_one = _finder()
+
+
+def _may_hold_one(records: bytes) -> bool:
+    """Text hardly has a header's first byte, and a single byte is found at the speed of memory."""
+    place = -1
+    for _ in range(_FIRST_BYTES):
+        place = records.find(_FIRST, place + 1)
+        if place < 0:
+            return False
+        if records.startswith(_OPENING, place):
+            return True
+    return _holds_one(records)
 
 
 def links_of(records: bytes) -> list[SpanContext]:

@@ -38,6 +38,13 @@ def test_without_a_header_there_is_no_link(codec: Codec) -> None:
     assert found([plain], codec) == []
 
 
+@pytest.mark.parametrize("decoys", [0, 1, 7, 8, 9, 300])
+def test_a_header_is_found_behind_many_bytes_like_its_first(decoys: int) -> None:
+    values = [NewRecord(None, b"\x16" * decoys), record(b"\x16" * decoys, PARENT)]
+    assert found(values) == [(TRACE_ID, SPAN_ID)]
+    assert found(values[:1]) == []
+
+
 @pytest.mark.parametrize("records", [b"", bytes(5), b"\x16", b"\x16t", b"x\x16t", b"\x16traceparent\x6e"])
 def test_a_few_bytes_hold_no_link(records: bytes) -> None:
     """Old formats have no headers, and give no bytes to search."""

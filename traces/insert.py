@@ -62,7 +62,7 @@ class Inserter:
             result = self._insert(entries, late)
             self._db.execute("UPDATE inbox SET file = ?, offset = ?", entries[-1].end)
             self._db.execute("COMMIT")
-        except sqlite3.Error:
+        except Exception:
             if self._db.in_transaction:
                 self._db.execute("ROLLBACK")
             self.forget()

@@ -7,14 +7,14 @@ import logging
 import sqlite3
 import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
 from traces.errors import BusyError, StoreError
-from traces.inbox import Inbox
-from traces.insert import Inserter
+from traces.inbox import Entry, Inbox
+from traces.insert import Inserted, Inserter
 from traces.otlp import Checked
 from traces.retention import Retention
 from traces.schema import open_for_writing
@@ -198,28 +198,51 @@ class Store:
         return min(left, self.settings.spare_seconds) if self._inbox.spans else left
 
     def _index(self, spans: int) -> None:
-        """One transaction."""
+        """One transaction; if a request cannot be read at all, one a request."""
         try:
             entries = self._inbox.read(spans)
-            inserted = self._inserter.insert(entries, int(self.settings.late_seconds * 1e9))
+            try:
+                inserted = [self._insert(entries)]
+            except (sqlite3.Error, OSError):
+                raise
+            except Exception:  # noqa: BLE001 - one of them is to blame, and is named when it is alone
+                inserted = [self._insert_alone(entry) for entry in entries]
         except (sqlite3.Error, OSError) as error:
-            log.error("%d spans wait, they cannot be written to %s: %s", self._inbox.spans, self.path, error)
-            with self._changed:
-                self._failures += 1
-                self._failure = str(error)
-                self._changed.notify_all()
-                self._changed.wait_for(lambda: self._close_at is not None, self.settings.failure_seconds)
+            self._wait_for_disk(error)
             return
         self._inbox.forget(entries)
         with self._changed:
             self._failure = ""
             self._indexed += len(entries)
-            self._stats.spans += inserted.new
+            for part in inserted:
+                self._stats.spans += part.new
+                self._stats.duplicates += part.known
+                self._stats.late += part.late
+                self._stats.rejected += part.rejected
             self._stats.traces = self._inserter.traces
-            self._stats.duplicates += inserted.known
-            self._stats.late += inserted.late
-            self._stats.rejected += inserted.rejected
             self._changed.notify_all()
+
+    def _insert(self, entries: Sequence[Entry]) -> Inserted:
+        return self._inserter.insert(entries, int(self.settings.late_seconds * 1e9))
+
+    def _insert_alone(self, entry: Entry) -> Inserted:
+        """A request that was taken and then cannot be read is our own mistake: it is said, and must not hold up those
+        behind it for ever."""
+        try:
+            return self._insert([entry])
+        except (sqlite3.Error, OSError):
+            raise
+        except Exception:
+            log.exception("a request of %d spans cannot be indexed and is dropped", entry.spans)
+            return Inserted(0, 0, 0, entry.spans)
+
+    def _wait_for_disk(self, error: Exception) -> None:
+        log.error("%d spans wait, they cannot be written to %s: %s", self._inbox.spans, self.path, error)
+        with self._changed:
+            self._failures += 1
+            self._failure = str(error)
+            self._changed.notify_all()
+            self._changed.wait_for(lambda: self._close_at is not None, self.settings.failure_seconds)
 
     def _expire(self) -> bool:
         """One step of retention; True if there was something to remove."""

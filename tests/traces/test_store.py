@@ -10,9 +10,10 @@ import pytest
 from opentelemetry.proto.trace.v1.trace_pb2 import Span
 from otlp_samples import new_span, produce_requests, request_of
 
-from traces import otlp
+from traces import insert, otlp, rows
 from traces.errors import BusyError, StoreError
 from traces.reader import Reader
+from traces.rows import Group
 from traces.search import TraceQuery
 from traces.store import Store, StoreSettings
 
@@ -202,6 +203,31 @@ def test_a_sender_that_is_faster_than_the_tables_waits_and_loses_nothing(tmp_pat
         assert store.stats()["pending"] <= 500
     store.catch_up()
     assert (store.stats()["spans"], store.stats()["refused_requests"]) == (20 * 50 * 7, 0)
+    store.close()
+
+
+def test_a_request_that_cannot_be_indexed_is_dropped_alone_and_said(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    def groups_of(body: bytes) -> Iterator[Group]:
+        if b"poison" in body:
+            raise LookupError("our own mistake")
+        return rows.groups_of(body)
+
+    monkeypatch.setattr(insert, "groups_of", groups_of)
+    store = Store(tmp_path / "traces.db")
+    lock = sqlite3.connect(store.path)
+    lock.execute("BEGIN IMMEDIATE")  # all of them then come into one transaction
+    for name in ("before", "poison", "behind"):
+        store.add(otlp.check_request(request_of(new_span(name), new_span(name))))
+    lock.rollback()
+    lock.close()
+    store.catch_up()
+    stats = store.stats()
+    assert (stats["spans"], stats["rejected"], stats["pending"]) == (4, 2, 0)
+    assert "a request of 2 spans cannot be indexed and is dropped" in caplog.text
+    add(store, new_span("still at work"))
+    assert store.stats()["spans"] == 5
     store.close()
 
 

@@ -1,5 +1,7 @@
 """The broker's spans: one an op, under the mesh's, with the attributes of the design; none when not sampled."""
 
+import asyncio
+import threading
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -12,11 +14,28 @@ from opentelemetry.sdk.trace.export.in_memory_span_exporter import InMemorySpanE
 from opentelemetry.trace import NonRecordingSpan, SpanContext, TraceFlags
 
 from nodes.broker import spans
-from nodes.mesh import NO_TRACE, OpCode
+from nodes.broker.errors import Code
+from nodes.broker.settings import BrokerSettings
+from nodes.mesh import NO_TRACE, CallTimeoutError, OpCode, RemoteError
 from nodes.mesh import spans as mesh_spans
 from traces import names
+from wal.disk import Disk
+from wal.settings import WalSettings
 
 PARENT = SpanContext(0x1234, 0x5678, is_remote=True, trace_flags=TraceFlags(TraceFlags.SAMPLED))
+
+
+class HeldDisk(Disk):
+    """Its syncs wait while the test holds it."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.free = threading.Event()
+        self.free.set()
+
+    def sync(self, fd: int) -> None:
+        self.free.wait(10)
+        super().sync(fd)
 
 
 @pytest.fixture
@@ -80,6 +99,52 @@ def test_a_refused_produce_has_an_error_status(tmp_path: Path, recorded: InMemor
     span = by_name(recorded)[names.PRODUCE_STORE]
     assert not span.status.is_ok
     assert dict(span.attributes or {})[names.KAFKA_ERROR_CODE] == 3
+
+
+def test_a_produce_that_a_stopping_broker_refuses_says_so_in_its_span(
+    tmp_path: Path, recorded: InMemorySpanExporter
+) -> None:
+    async def body() -> None:
+        async with local_broker(tmp_path) as (caller, served):
+            await caller.create("t")
+            served.stopping = True
+            with trace.use_span(NonRecordingSpan(PARENT)):
+                assert (await caller.produce("t")).error == Code.NOT_LEADER_OR_FOLLOWER
+
+    run(body())
+    found = by_name(recorded)
+    span = found[names.PRODUCE_STORE]
+    assert span.parent is not None
+    assert span.parent.span_id == found[names.MESH_HANDLE].context.span_id
+    assert span.status.description == "Kafka error 6: the broker is stopping; try again"
+    attributes = dict(span.attributes or {})
+    assert (attributes[names.KAFKA_TOPIC], attributes[names.KAFKA_ERROR_CODE]) == ("t", 6)
+    assert attributes[names.MESSAGING_BATCH_COUNT] == 0
+
+
+def test_a_produce_that_waited_too_long_for_room_says_so_in_its_span(
+    tmp_path: Path, recorded: InMemorySpanExporter
+) -> None:
+    settings, disk = BrokerSettings(wal=WalSettings(max_unsynced_bytes=1)), HeldDisk()
+
+    async def body() -> None:
+        async with local_broker(tmp_path, settings, disk) as (caller, served):
+            await caller.create("t")
+            disk.free.clear()
+            first = asyncio.ensure_future(caller.produce("t", trace=NO_TRACE))
+            while served.wal.has_room:
+                await asyncio.sleep(0.001)
+            with trace.use_span(NonRecordingSpan(PARENT)), pytest.raises((CallTimeoutError, RemoteError)):
+                await caller.produce("t", timeout=0.05)
+            await asyncio.sleep(0.2)  # the broker's deadline is a little later than the caller's
+            disk.free.set()
+            assert (await first).error == 0
+            assert (await caller.fetch("t")).high_watermark == 1
+
+    run(body())
+    span = by_name(recorded)[names.PRODUCE_STORE]
+    assert (span.status.description or "").startswith("Kafka error 7: the disk is too slow")
+    assert dict(span.attributes or {})[names.KAFKA_TOPIC] == "t"
 
 
 def test_every_op_has_a_span_name() -> None:

@@ -80,27 +80,36 @@ def _answer_refused(broker: Broker, request: ops.Produce, code: Code, message: s
 
 
 def _pass_on(waiting: asyncio.Future[Payload], done: asyncio.Future[Payload]) -> None:
-    if not waiting.done():
+    if waiting.done():
+        return
+    error = done.exception()
+    if error is None:
         waiting.set_result(done.result())
+    else:
+        waiting.set_exception(error)
 
 
 def store(broker: Broker, call: KafkaCall) -> Payload | asyncio.Future[Payload]:
     """Appends now; the answer, or with acks=all a future of it."""
-    request = _REQUEST.decode(call.payload)
     span = spans.start(call)
-    durability = _DURABILITIES.get(request.acks)
-    if durability is None:
-        message = f"acks {request.acks}: it must be 0, 1 or -1"
-        return _answer_refused(broker, request, Code.INVALID_REQUIRED_ACKS, message, span)
-    results, chosen, places = _check_all(broker, call, request)
-    records = 0
-    if chosen:
-        if span is not None:
-            spans.link(span, [one.records for one in chosen])
-        records, some_stored = _append(broker, chosen, places, results, durability)
-        if some_stored and durability is Durability.SYNCED:
-            return _answer_when_synced(broker, request, results, records, span)
-    return _answer(broker, request, results, records, span)
+    try:
+        request = _REQUEST.decode(call.payload)
+        durability = _DURABILITIES.get(request.acks)
+        if durability is None:
+            message = f"acks {request.acks}: it must be 0, 1 or -1"
+            return _answer_refused(broker, request, Code.INVALID_REQUIRED_ACKS, message, span)
+        results, chosen, places = _check_all(broker, call, request)
+        records = 0
+        if chosen:
+            if span is not None:
+                spans.link(span, [one.records for one in chosen])
+            records, some_stored = _append(broker, chosen, places, results, durability)
+            if some_stored and durability is Durability.SYNCED:
+                return _answer_when_synced(broker, request, results, records, span)
+        return _answer(broker, request, results, records, span)
+    except Exception as error:
+        spans.fail(span, error)
+        raise
 
 
 def _check_all(
@@ -181,7 +190,13 @@ def _answer_when_synced(
         if error is not None:
             lost = ops.ProduceResult(kafka_code(error), message=str(error))
             answers = [result if result.error else lost for result in results]
-        future.set_result(_answer(broker, request, answers, records, span))
+        try:
+            answer = _answer(broker, request, answers, records, span)
+        except Exception as failure:  # noqa: BLE001 - it is the answer of this call, and the others go on
+            spans.fail(span, failure)
+            future.set_exception(failure)
+        else:
+            future.set_result(answer)
 
     broker.syncs.after_sync(done)
     return future

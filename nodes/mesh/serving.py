@@ -182,6 +182,9 @@ class ServingSide:
                 work.cancel()
         for call in list(self._running.values()):
             self._answer(call, Status.CLOSING, "the node shut down before the handler ended")
+            # Nobody waits for what the handler does from here on, so its span is over now or never.
+            sites.end(call.span, call.failure)
+            call.span = None
 
     async def deliver(self, grace: float) -> None:
         """Returns when the peer has all answers, or has taken nothing for the grace time."""

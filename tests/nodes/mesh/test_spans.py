@@ -1,6 +1,7 @@
 """The mesh's spans and trace headers, as an in-memory exporter sees them."""
 
 import asyncio
+import collections
 import logging
 from collections.abc import Iterator
 from pathlib import Path
@@ -200,6 +201,35 @@ def test_a_call_that_gets_no_handler_and_is_not_sampled_leaves_no_span(
 
     run_here(test, tmp_path)
     assert exporter.get_finished_spans() == ()
+
+
+@pytest.mark.parametrize("kind", ["future", "async"])
+def test_a_handler_that_outlasts_its_node_loses_no_span(
+    tmp_path: Path, exporter: InMemorySpanExporter, kind: str
+) -> None:
+    def stuck(call: KafkaCall) -> "asyncio.Future[Payload]":
+        return asyncio.get_running_loop().create_future()
+
+    async def in_task(call: KafkaCall) -> Payload:
+        return await stuck(call)
+
+    async def test(caller: Mesh, server: Mesh) -> None:
+        server.register_kafka_handler(OP, stuck if kind == "future" else in_task)
+        waiting = asyncio.ensure_future(caller.kafka_op_call(server.node_id, OP, 7, b"", trace=SAMPLED))
+        await server.wait_up(caller.node_id, 5)
+        while not server._links[caller.node_id].serving._running:
+            await asyncio.sleep(0.001)
+        await server.close()
+        with pytest.raises(RemoteError, match="shut down"):
+            await waiting
+
+    run_here(test, tmp_path, Settings(close_grace=0.05))
+    counted = collections.Counter(span.name for span in exporter.get_finished_spans())
+    assert counted == dict.fromkeys(
+        ("mesh.kafkaop.sent", "mesh.kafkaop.handle", "kafkaop.ack", "kafkaop.ack_received"), 1
+    )
+    handle = by_name(exporter)["mesh.kafkaop.handle"]
+    assert handle.status.description == "the node shut down before the handler ended"
 
 
 def test_an_unknown_tag_leaves_a_span_and_the_next_frame_is_served(

@@ -74,14 +74,18 @@ def _site(op_code: int, org_id: int) -> Site:
 def around(call: KafkaCall) -> Iterator[Span | None]:
     """The span of an op that is done when the block ends."""
     span = start(call)
-    error = ""
     try:
         yield span
     except BaseException as failure:
-        error = f"{type(failure).__name__}: {failure}"
+        fail(span, failure)
         raise
-    finally:
-        end(span, error)
+    end(span)
+
+
+def fail(span: Span | None, error: BaseException) -> None:
+    """Ends the span of an op that raised, if there is one and nothing has ended it."""
+    if span is not None and span.is_recording():
+        end(span, f"{type(error).__name__}: {error}")
 
 
 def describe(span: Span, request: Any, answer: Any) -> None:

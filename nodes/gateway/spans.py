@@ -77,18 +77,26 @@ class ConnectionSpans:
         client = (request.client_id, session.software, reused)
         if client != self._client:
             self._client = client
+            software, version = _software(request, session)
             attributes = {
                 names.CONNECTION_ID: session.id,
                 names.CONNECTION_PEER: session.peer,
                 names.CONNECTION_REUSED: reused,
                 names.MESSAGING_SYSTEM: names.MESSAGING_SYSTEM_KAFKA,
                 names.MESSAGING_CLIENT_ID: request.client_id or "",
-                names.CLIENT_SOFTWARE_NAME: session.software,
-                names.CLIENT_SOFTWARE_VERSION: session.software_version,
+                names.CLIENT_SOFTWARE_NAME: software,
+                names.CLIENT_SOFTWARE_VERSION: version,
             }
             links = self._first if reused else ()
             self._connect = Site(_scope, names.GATEWAY_CONNECT, SpanKind.SERVER, Fixed(attributes), links)
         return self._connect
+
+
+def _software(request: Request, session: Session) -> tuple[str, str]:
+    """The client's software and its version. The session learns them when an ApiVersions is handled, which is later
+    than the span of the true accept is made; but that is mostly the span of the ApiVersions itself."""
+    name = getattr(request.body, "client_software_name", session.software)
+    return name, getattr(request.body, "client_software_version", session.software_version)
 
 
 def answered(span: Span, response: Any) -> None:

@@ -182,6 +182,9 @@ class ServingSide:
                 work.cancel()
         for call in list(self._running.values()):
             self._answer(call, Status.CLOSING, "the node shut down before the handler ended")
+            # Nobody waits for what the handler does from here on, so its span is over now or never.
+            sites.end(call.span, call.failure)
+            call.span = None
 
     async def deliver(self, grace: float) -> None:
         """Returns when the peer has all answers, or has taken nothing for the grace time."""
@@ -225,7 +228,7 @@ class ServingSide:
         refusal = self._refusal(op)
         if refusal is not None:
             self._drop_body(request_id)
-            self._answer(call, *refusal)
+            self._turn_away(call, *refusal)
         elif isinstance(op.payload, Inline):
             assert isinstance(op.payload.data, memoryview)
             call.payload = op.payload.data
@@ -325,12 +328,12 @@ class ServingSide:
     def _start(self, call: KafkaCall) -> None:
         if call.assembly is not None:
             if call.assembly.aborted:
-                self._answer(call, Status.CANCELLED, "the caller gave up while its body was on the way")
+                self._turn_away(call, Status.CANCELLED, "the caller gave up while its body was on the way")
                 return
             call.payload = call.assembly.join()
             call.assembly = None
         if call.deadline <= self._loop.time():
-            self._answer(call, Status.DEADLINE, "the deadline passed before the handler could start")
+            self._turn_away(call, Status.DEADLINE, "the deadline passed before the handler could start")
             return
         handler, is_async = self._handlers[call.op_code]
         if is_sampled(call.header):
@@ -339,6 +342,13 @@ class ServingSide:
             self._start_task(call, handler)
         else:
             self._run_at_once(call, handler)
+
+    def _turn_away(self, call: KafkaCall, status: Status, message: str) -> None:
+        """Answers a call that gets no handler. Its trace shows that it came here, and why it went no further."""
+        if is_sampled(call.header):
+            call.span = spans.start_handle(call.header, call.op_code, call.org_id, call.request_id)
+        self._answer(call, status, message)
+        sites.end(call.span, call.failure)
 
     def _run_at_once(self, call: KafkaCall, handler: Handler) -> None:
         try:

@@ -23,6 +23,7 @@ from confluent_kafka.admin import (  # type: ignore[attr-defined]
     OffsetSpec,
 )
 
+from nodes.mesh import OpCode, Status
 from rafka_lab import Lab, LabError
 from traces import names
 from traces.client import JaegerClient
@@ -145,9 +146,17 @@ def test_a_produce_leaves_seven_spans_in_one_trace_and_its_id_in_the_log(
         assert attributes[names.MESSAGING_OPERATION_TYPE] == "send"
     assert request[names.MESSAGING_CLIENT_ID] == "rdkafka"
     assert (store[names.MESSAGING_OFFSET], store[names.MESSAGING_BATCH_COUNT]) == (0, 1)
-    ops = [trace.find(name)[0].attributes for name in (names.MESH_SENT, names.MESH_HANDLE, names.ACK_RECEIVED)]
+    kafka_ops = (names.MESH_SENT, names.MESH_HANDLE, names.ACK, names.ACK_RECEIVED)
+    ops = [trace.find(name)[0].attributes for name in kafka_ops]
     for name in (names.MESH_OP_CODE, names.MESH_ORG_ID, names.MESH_REQUEST_ID):
         assert len({attributes[name] for attributes in ops}) == 1
+    assert ops[0][names.MESH_OP_CODE] == OpCode.PRODUCE
+    assert trace.find(names.ACK)[0].attributes[names.MESH_STATUS] == Status.OK
+    connect = _connect(trace).attributes
+    assert connect[names.MESSAGING_CLIENT_ID] == "rdkafka"
+    assert connect[names.CONNECTION_PEER].startswith("127.0.0.1:")
+    assert connect[names.CONNECTION_ID] > 0
+    assert connect[names.CONNECTION_AGE_MS] >= 0
 
 
 def test_a_fetch_leaves_its_chain(lab: Lab) -> None:
@@ -162,7 +171,11 @@ def test_a_fetch_leaves_its_chain(lab: Lab) -> None:
 
     trace: Trace = until(with_records, "no fetch that read records")
     trace.assert_chain(names.FETCH_CHAIN, names.FETCH_PARENTS)
-    read = trace.find(names.FETCH_READ)[0].attributes
+    request, read = trace.find(names.GATEWAY_REQUEST)[0].attributes, trace.find(names.FETCH_READ)[0].attributes
+    for attributes in (request, read):
+        assert (attributes[names.KAFKA_TOPIC], attributes[names.KAFKA_PARTITION]) == ("fetched", 0)
+        assert (attributes[names.MESSAGING_DESTINATION], attributes[names.MESSAGING_PARTITION]) == ("fetched", "0")
+    assert trace.find(names.ACK)[0].attributes[names.MESH_STATUS] == Status.OK
     assert (read[names.MESSAGING_BATCH_COUNT], read[names.MESSAGING_OPERATION_TYPE]) == (2, "receive")
 
 
@@ -279,6 +292,8 @@ def test_a_long_lived_client_does_not_make_one_giant_trace() -> None:
         accepted = _connect(first)
         assert accepted.attributes[names.CONNECTION_REUSED] is False
         assert accepted.links == ()
+        ids = {_connect(trace).attributes[names.CONNECTION_ID] for trace in (first, *newest)}
+        assert len(ids) == 1
         for trace in newest:
             connect = _connect(trace)
             assert connect.attributes[names.CONNECTION_REUSED] is True

@@ -38,23 +38,42 @@ class Reading(NamedTuple):
 
 def fetch(broker: Broker, call: KafkaCall) -> Payload | asyncio.Future[Payload]:
     """The answer, or a future of it while the client waits for more."""
-    request = _REQUEST.decode(call.payload)
     span = spans.start(call)
+    try:
+        request = _REQUEST.decode(call.payload)
+        reading = _read(broker, call.org_id, request)
+        left = call.deadline - asyncio.get_running_loop().time() - DEADLINE_MARGIN
+        seconds = min(request.max_wait_ms / 1000, left)
+        missing = request.min_bytes - reading.size
+        if missing <= 0 or seconds <= 0 or reading.failed or broker.waits.closed:
+            return _answer(broker, call.org_id, request, reading, span, 0.0)
+        return _answer_when_ready(broker, call.org_id, request, missing, seconds, span)
+    except Exception as error:
+        spans.fail(span, error)
+        raise
+
+
+def _answer_when_ready(
+    broker: Broker, org_id: int, request: ops.Fetch, missing: int, seconds: float, span: Span | None
+) -> asyncio.Future[Payload]:
+    """Looks again after that many bytes or seconds, and answers with what is there then."""
     loop = asyncio.get_running_loop()
     began = loop.time()
-    reading = _read(broker, call.org_id, request)
-    seconds = min(request.max_wait_ms / 1000, call.deadline - began - DEADLINE_MARGIN)
-    missing = request.min_bytes - reading.size
-    if missing <= 0 or seconds <= 0 or reading.failed or broker.waits.closed:
-        return _answer(broker, call.org_id, request, reading, span, 0.0)
     future: asyncio.Future[Payload] = loop.create_future()
 
     def ready() -> None:
-        if not future.done():
-            now = _read(broker, call.org_id, request)
-            future.set_result(_answer(broker, call.org_id, request, now, span, loop.time() - began))
+        if future.done():
+            return
+        try:
+            now = _read(broker, org_id, request)
+            answer = _answer(broker, org_id, request, now, span, loop.time() - began)
+        except Exception as error:  # noqa: BLE001 - without an answer the call would wait for ever
+            spans.fail(span, error)
+            future.set_exception(error)
+        else:
+            future.set_result(answer)
 
-    broker.waits.add(_keys(broker, call.org_id, request), missing, seconds, ready)
+    broker.waits.add(_keys(broker, org_id, request), missing, seconds, ready)
     return future
 
 

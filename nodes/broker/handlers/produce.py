@@ -36,7 +36,7 @@ class ProduceLine:
 
     def produce(self, call: KafkaCall) -> Payload | asyncio.Future[Payload]:
         if self._broker.stopping:
-            return _refuse(call, Code.NOT_LEADER_OR_FOLLOWER, "the broker is stopping; try again")
+            return _refuse(self._broker, call, Code.NOT_LEADER_OR_FOLLOWER, "the broker is stopping; try again")
         if not self._line and self._broker.wal.has_room:
             return store(self._broker, call)
         future: asyncio.Future[Payload] = self._loop.create_future()
@@ -64,37 +64,52 @@ class ProduceLine:
         """The refusal of a call that has waited too long; its caller has gone."""
         if call.deadline > self._loop.time():
             return None
-        return _refuse(call, Code.REQUEST_TIMED_OUT, "the disk is too slow for what comes in; nothing was stored")
+        message = "the disk is too slow for what comes in; nothing was stored"
+        return _refuse(self._broker, call, Code.REQUEST_TIMED_OUT, message)
 
 
-def _refuse(call: KafkaCall, code: Code, message: str) -> Payload:
+def _refuse(broker: Broker, call: KafkaCall, code: Code, message: str) -> Payload:
+    """The answer to a call that is not even looked at."""
+    return _answer_refused(broker, _REQUEST.decode(call.payload), code, message, spans.start(call))
+
+
+def _answer_refused(broker: Broker, request: ops.Produce, code: Code, message: str, span: Span | None) -> Payload:
     """The same for all partitions of a call of which nothing was stored."""
-    request = _REQUEST.decode(call.payload)
-    return _ANSWER.parts(ops.ProduceAnswer([ops.ProduceResult(code, message=message)] * len(request.partitions)))
+    results = [ops.ProduceResult(code, message=message)] * len(request.partitions)
+    return _answer(broker, request, results, 0, span)
 
 
 def _pass_on(waiting: asyncio.Future[Payload], done: asyncio.Future[Payload]) -> None:
-    if not waiting.done():
+    if waiting.done():
+        return
+    error = done.exception()
+    if error is None:
         waiting.set_result(done.result())
+    else:
+        waiting.set_exception(error)
 
 
 def store(broker: Broker, call: KafkaCall) -> Payload | asyncio.Future[Payload]:
     """Appends now; the answer, or with acks=all a future of it."""
-    request = _REQUEST.decode(call.payload)
     span = spans.start(call)
-    durability = _DURABILITIES.get(request.acks)
-    if durability is None:
-        wrong = ops.ProduceResult(Code.INVALID_REQUIRED_ACKS, message=f"acks {request.acks}: it must be 0, 1 or -1")
-        return _answer(broker, request, [wrong] * len(request.partitions), 0, span)
-    results, chosen, places = _check_all(broker, call, request)
-    records = 0
-    if chosen:
-        if span is not None:
-            spans.link(span, [one.records for one in chosen])
-        records, some_stored = _append(broker, chosen, places, results, durability)
-        if some_stored and durability is Durability.SYNCED:
-            return _answer_when_synced(broker, request, results, records, span)
-    return _answer(broker, request, results, records, span)
+    try:
+        request = _REQUEST.decode(call.payload)
+        durability = _DURABILITIES.get(request.acks)
+        if durability is None:
+            message = f"acks {request.acks}: it must be 0, 1 or -1"
+            return _answer_refused(broker, request, Code.INVALID_REQUIRED_ACKS, message, span)
+        results, chosen, places = _check_all(broker, call, request)
+        records = 0
+        if chosen:
+            if span is not None:
+                spans.link(span, [one.records for one in chosen])
+            records, some_stored = _append(broker, chosen, places, results, durability)
+            if some_stored and durability is Durability.SYNCED:
+                return _answer_when_synced(broker, request, results, records, span)
+        return _answer(broker, request, results, records, span)
+    except Exception as error:
+        spans.fail(span, error)
+        raise
 
 
 def _check_all(
@@ -175,7 +190,13 @@ def _answer_when_synced(
         if error is not None:
             lost = ops.ProduceResult(kafka_code(error), message=str(error))
             answers = [result if result.error else lost for result in results]
-        future.set_result(_answer(broker, request, answers, records, span))
+        try:
+            answer = _answer(broker, request, answers, records, span)
+        except Exception as failure:  # noqa: BLE001 - it is the answer of this call, and the others go on
+            spans.fail(span, failure)
+            future.set_exception(failure)
+        else:
+            future.set_result(answer)
 
     broker.syncs.after_sync(done)
     return future

@@ -3,6 +3,7 @@
 import asyncio
 import contextlib
 import struct
+import uuid
 from collections.abc import AsyncIterator, Callable, Coroutine, Iterator
 from pathlib import Path
 from typing import Any
@@ -94,11 +95,12 @@ async def becomes(condition: Callable[[], bool], within: float = 20) -> None:
             await asyncio.sleep(0.01)
 
 
-def fetch(topic: str, max_wait_ms: int) -> FetchRequest:
+def fetch(topic: str | uuid.UUID, max_wait_ms: int, partition: int = 0) -> FetchRequest:
     kind = FetchRequest.FetchTopic
-    partition = kind.FetchPartition(partition=0, fetch_offset=0, partition_max_bytes=1000)
+    wanted = kind.FetchPartition(partition=partition, fetch_offset=0, partition_max_bytes=1000)
+    named = {"topic": topic} if isinstance(topic, str) else {"topic_id": topic}
     settings = {"max_wait_ms": max_wait_ms, "min_bytes": 1, "max_bytes": 1000, "session_id": 0, "session_epoch": -1}
-    return FetchRequest(topics=[kind(topic=topic, partitions=[partition])], forgotten_topics_data=[], **settings)
+    return FetchRequest(topics=[kind(**named, partitions=[wanted])], forgotten_topics_data=[], **settings)
 
 
 def test_a_long_poll_ends_at_the_broker_soon_after_its_client_went(tmp_path: Path) -> None:
@@ -236,6 +238,10 @@ def by_trace(spans: tuple[ReadableSpan, ...]) -> list[dict[str, ReadableSpan]]:
     return list(traces.values())
 
 
+def attributes_of(span: ReadableSpan) -> dict[str, Any]:
+    return dict(span.attributes or {})
+
+
 def test_every_request_is_a_trace_that_starts_with_the_connection(
     tmp_path: Path, exported: InMemorySpanExporter
 ) -> None:
@@ -257,17 +263,61 @@ def test_every_request_is_a_trace_that_starts_with_the_connection(
         assert parent.span_id == one["gateway.kafka.connect"].context.span_id
     accepted = first["gateway.kafka.connect"]
     reused = third["gateway.kafka.connect"]
-    assert accepted.attributes is not None
-    assert accepted.attributes["connection.reused"] is False
-    assert reused.attributes is not None
-    assert (reused.attributes["connection.reused"], reused.attributes["connection.request_number"]) == (True, 3)
-    assert (reused.attributes["client.software.name"], reused.attributes["client.software.version"]) == ("soft", "1.2")
+    assert accepted.links == ()
     assert [link.context.span_id for link in reused.links] == [accepted.context.span_id]
-    attributes = third["gateway.kafka.request"].attributes
-    assert attributes is not None
+    attributes = attributes_of(third["gateway.kafka.request"])
     assert (attributes["kafka.topic"], attributes["kafka.partition"]) == ("t", 0)
     assert attributes["messaging.destination.partition.id"] == "0"
     assert attributes["messaging.client.id"] == "tests"
+
+
+def test_a_connect_span_tells_which_connection_it_is_and_whose(tmp_path: Path, exported: InMemorySpanExporter) -> None:
+    peers: list[str] = []
+
+    async def body(all_nodes: Nodes) -> None:
+        for _ in range(2):
+            async with all_nodes.client() as client:
+                host, port = client.writer.get_extra_info("sockname")
+                peers.append(f"{host}:{port}")
+                await client.call(ApiVersionsRequest(client_software_name="soft", client_software_version="1.2"), 3)
+                await asyncio.sleep(0.05)
+                await client.call(ApiVersionsRequest(), 0)
+
+    run(body, tmp_path)
+    spans = [span for span in exported.get_finished_spans() if span.name == "gateway.kafka.connect"]
+    connects = [attributes_of(span) for span in sorted(spans, key=lambda span: span.end_time or 0)]
+    assert [one["connection.request_number"] for one in connects] == [1, 2, 1, 2]
+    assert [one["connection.reused"] for one in connects] == [False, True, False, True]
+    assert [one["connection.peer"] for one in connects] == [peers[0], peers[0], peers[1], peers[1]]
+    ids = [one["connection.id"] for one in connects]
+    assert (ids[0], ids[2]) == (ids[1], ids[3])
+    assert ids[0] != ids[2]
+    ages = [one["connection.age_ms"] for one in connects]
+    assert ages[0] >= 0
+    assert ages[1] >= ages[0] + 45, "50, but for the clocks"
+    for one in connects:
+        assert one["messaging.client.id"] == "tests"
+        # Also of the first request, which is the one that says it.
+        assert (one["client.software.name"], one["client.software.version"]) == ("soft", "1.2")
+
+
+def test_a_fetch_tells_its_topic_and_partition_also_when_it_names_the_topic_by_id(
+    tmp_path: Path, exported: InMemorySpanExporter
+) -> None:
+    async def body(all_nodes: Nodes) -> None:
+        topic = all_nodes.brokers[0].make("t", 2, {})
+        async with all_nodes.client() as client:
+            await client.call(fetch("t", 0, partition=1), 9)
+            await client.call(fetch(uuid.UUID(bytes=topic.topic_id), 0, partition=1), 13)
+
+    run(body, tmp_path)
+    requests = [span for span in exported.get_finished_spans() if span.name == "gateway.kafka.request"]
+    assert len(requests) == 2
+    for attributes in map(attributes_of, requests):
+        assert (attributes["kafka.topic"], attributes["messaging.destination.name"]) == ("t", "t")
+        assert (attributes["kafka.partition"], attributes["messaging.destination.partition.id"]) == (1, "1")
+        assert attributes["kafka.partition_count"] == 1
+        assert attributes["messaging.operation.type"] == "receive"
 
 
 def test_without_an_sdk_no_span_is_made(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -1,6 +1,7 @@
 """The mesh's spans and trace headers, as an in-memory exporter sees them."""
 
 import asyncio
+import collections
 import logging
 from collections.abc import Iterator
 from pathlib import Path
@@ -12,13 +13,14 @@ from opentelemetry.sdk.trace.export.in_memory_span_exporter import InMemorySpanE
 from opentelemetry.trace import SpanContext, SpanKind, StatusCode, TraceFlags, get_current_span
 from two_nodes import run_here
 
-from nodes.mesh import NO_TRACE, HandlerError, KafkaCall, Mesh, Payload, RemoteError, spans
-from nodes.mesh.frames import TAG_LANE, encode_frame
-from nodes.mesh.messages import Inline, KafkaOp
+from nodes.mesh import NO_TRACE, Buffer, HandlerError, KafkaCall, Mesh, Payload, RemoteError, Settings, Status, spans
+from nodes.mesh.frames import MAX_BODY_BYTES, TAG_BODY, TAG_LANE, encode_frame
+from nodes.mesh.messages import Body, BodyAborted, Chunked, Inline, KafkaOp
 from nodes.mesh.postcard import codec
 from nodes.mesh.varint import encode_varint
 
 OP = 0x40
+REQUEST_ID = 1 << 40 | 200
 SAMPLED = SpanContext(0xABC << 100, 0xDEF, is_remote=False, trace_flags=TraceFlags(TraceFlags.SAMPLED))
 UNSAMPLED = SpanContext(0xABC << 100, 0xDEF, is_remote=False, trace_flags=TraceFlags(0))
 
@@ -145,6 +147,91 @@ def test_a_failed_call_is_an_error_in_its_spans(tmp_path: Path, exporter: InMemo
     assert (found["kafkaop.ack"].attributes or {})["mesh.status"] == 103
 
 
+def raw_call(payload: Inline | Chunked, op_code: int = OP, timeout_ms: int = 30_000) -> list[Buffer]:
+    op = KafkaOp(op_code, REQUEST_ID, 7, 1, timeout_ms, payload)
+    return encode_frame(TAG_LANE, spans.header_of(SAMPLED), codec(KafkaOp).parts(op))
+
+
+GIVEN_UP = encode_frame(TAG_BODY, NO_TRACE, codec(Body).parts(Body(BodyAborted(REQUEST_ID))))
+TURNED_AWAY = {
+    "no handler": (Status.NO_HANDLER, raw_call(Inline(b""), op_code=OP + 1), "has no handler"),
+    "too large": (Status.TOO_LARGE, raw_call(Chunked(MAX_BODY_BYTES + 1)), "the limit is"),
+    "busy": (Status.BUSY, raw_call(Inline(b"")), "send fewer"),
+    "closing": (Status.CLOSING, raw_call(Inline(b"")), "shutting down"),
+    "too late": (Status.DEADLINE, raw_call(Inline(b""), timeout_ms=0), "before the handler could start"),
+    "given up": (Status.CANCELLED, [*raw_call(Chunked(50_000)), *GIVEN_UP], "gave up"),
+}
+
+
+@pytest.mark.parametrize("why", TURNED_AWAY)
+def test_a_call_that_gets_no_handler_leaves_its_spans_with_the_reason(
+    tmp_path: Path, exporter: InMemorySpanExporter, why: str
+) -> None:
+    status, frames, reason = TURNED_AWAY[why]
+
+    async def test(caller: Mesh, server: Mesh) -> None:
+        server.register_kafka_handler(OP, lambda call: b"not called")
+        await server.wait_up(caller.node_id, 5)
+        server._links[caller.node_id].serving.closing = why == "closing"
+        stream = await caller._links[server.node_id].connection.open_stream()
+        await stream.write(frames)
+        await until(exporter, 2)
+
+    run_here(test, tmp_path, Settings(handlers=0) if why == "busy" else None)
+    found = by_name(exporter)
+    assert set(found) == {"mesh.kafkaop.handle", "kafkaop.ack"}
+    handle, ack = found["mesh.kafkaop.handle"], found["kafkaop.ack"]
+    assert handle.parent is not None
+    assert handle.parent.span_id == SAMPLED.span_id
+    assert handle.status.status_code is StatusCode.ERROR
+    assert reason in (handle.status.description or "")
+    assert ack.parent is not None
+    assert ack.parent.span_id == context_of(handle).span_id
+    for span in (handle, ack):
+        assert (span.attributes or {})["mesh.request_id"] == REQUEST_ID
+    assert (ack.attributes or {})["mesh.status"] == status
+
+
+def test_a_call_that_gets_no_handler_and_is_not_sampled_leaves_no_span(
+    tmp_path: Path, exporter: InMemorySpanExporter
+) -> None:
+    async def test(caller: Mesh, server: Mesh) -> None:
+        with pytest.raises(RemoteError, match="has no handler"):
+            await caller.kafka_op_call(server.node_id, OP, 7, b"", trace=UNSAMPLED)
+
+    run_here(test, tmp_path)
+    assert exporter.get_finished_spans() == ()
+
+
+@pytest.mark.parametrize("kind", ["future", "async"])
+def test_a_handler_that_outlasts_its_node_loses_no_span(
+    tmp_path: Path, exporter: InMemorySpanExporter, kind: str
+) -> None:
+    def stuck(call: KafkaCall) -> "asyncio.Future[Payload]":
+        return asyncio.get_running_loop().create_future()
+
+    async def in_task(call: KafkaCall) -> Payload:
+        return await stuck(call)
+
+    async def test(caller: Mesh, server: Mesh) -> None:
+        server.register_kafka_handler(OP, stuck if kind == "future" else in_task)
+        waiting = asyncio.ensure_future(caller.kafka_op_call(server.node_id, OP, 7, b"", trace=SAMPLED))
+        await server.wait_up(caller.node_id, 5)
+        while not server._links[caller.node_id].serving._running:
+            await asyncio.sleep(0.001)
+        await server.close()
+        with pytest.raises(RemoteError, match="shut down"):
+            await waiting
+
+    run_here(test, tmp_path, Settings(close_grace=0.05))
+    counted = collections.Counter(span.name for span in exporter.get_finished_spans())
+    assert counted == dict.fromkeys(
+        ("mesh.kafkaop.sent", "mesh.kafkaop.handle", "kafkaop.ack", "kafkaop.ack_received"), 1
+    )
+    handle = by_name(exporter)["mesh.kafkaop.handle"]
+    assert handle.status.description == "the node shut down before the handler ended"
+
+
 def test_an_unknown_tag_leaves_a_span_and_the_next_frame_is_served(
     tmp_path: Path, exporter: InMemorySpanExporter
 ) -> None:
@@ -157,7 +244,7 @@ def test_an_unknown_tag_leaves_a_span_and_the_next_frame_is_served(
     async def test(caller: Mesh, server: Mesh) -> None:
         server.register_kafka_handler(OP, handler)
         unknown = b"\x80" + encode_varint(100) + spans.header_of(SAMPLED) + bytes(68)
-        op = KafkaOp(OP, 1 << 40 | 200, 7, 1, 30_000, Inline(b"after"))
+        op = KafkaOp(OP, REQUEST_ID, 7, 1, 30_000, Inline(b"after"))
         known = b"".join(encode_frame(TAG_LANE, NO_TRACE, codec(KafkaOp).parts(op)))
         stream = await caller._links[server.node_id].connection.open_stream()
         await stream.write([unknown + known])

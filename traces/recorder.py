@@ -79,19 +79,30 @@ class RecordedSpan(Span):
     _context: SpanContext | None = None
     _end = 0
 
-    def __init__(self, scope: "LightTracer", shape: Shape, trace_id: bytes, parent_id: bytes, start: int) -> None:
+    def __init__(
+        self,
+        scope: "LightTracer",
+        shape: Shape,
+        trace_id: bytes,
+        parent_id: bytes,
+        start: int,
+        own: dict[str, Any] | None = None,
+    ) -> None:
         self.scope = scope  # spans of one scope travel together
         self._shape = shape
         self._trace_id = trace_id
         self._span_id = _spare_ids.pop() if _spare_ids else _new_id()
         self._parent_id = parent_id
         self._start = start
+        if own is not None:
+            self._attributes = own
 
-    def child(self, scope: str, shape: Shape) -> "RecordedSpan":
-        """A span under this one, in the same process: sampled as this one is, by its parent or by the same trace id."""
-        own = self.scope
-        tracer = own if scope == own.name else own.scopes.get(scope) or own.provider.scope(scope)
-        span = RecordedSpan(tracer, shape, self._trace_id, self._span_id, _time_ns())
+    def child(self, scope: str, shape: Shape, own: dict[str, Any] | None = None) -> "RecordedSpan":
+        """A span under this one, in the same process: sampled as this one is, by its parent or by the same trace id.
+        `own` are its attributes besides the shape's; the span keeps the object."""
+        ours = self.scope
+        tracer = ours if scope == ours.name else ours.scopes.get(scope) or ours.provider.scope(scope)
+        span = RecordedSpan(tracer, shape, self._trace_id, self._span_id, _time_ns(), own)
         if self._trace_state is not DEFAULT_TRACE_STATE:  # whose truth would be asked in Python
             span._trace_state = self._trace_state
         return span
@@ -100,9 +111,7 @@ class RecordedSpan(Span):
         """A span under this one that is over when it has begun. One of the same scope goes with this one and needs no
         object of its own."""
         if self._end or scope != self.scope.name or self._trace_state is not DEFAULT_TRACE_STATE:
-            span = self.child(scope, shape)
-            span.set_attributes(own)
-            span.end()
+            self.child(scope, shape, dict(own)).end()
         else:
             self._points += ((shape, _time_ns(), own),)
 
@@ -188,6 +197,17 @@ class RecordedSpan(Span):
     def end(self, end_time: int | None = None) -> None:
         if self._end == 0:
             self._end = end_time or _time_ns()
+            self.scope.put(self)
+
+    def finish(self, shared: Fixed, own: dict[str, Any]) -> None:
+        """Ends the span with attributes that are known only now; it keeps both objects."""
+        if self._end == 0:
+            if self._attributes is None and self._is_new(shared):
+                self._more, self._attributes = (shared,), own
+            else:
+                self.set_attributes(shared)
+                self.set_attributes(own)
+            self._end = _time_ns()
             self.scope.put(self)
 
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: Any) -> None:
@@ -277,19 +297,21 @@ class LightTracer(Tracer):
         self._parent_based = provider.settings.parent_based
         self._bound = round(provider.settings.ratio * (1 << _RATIO_BITS))
 
-    def root(self, shape: Shape, start: int) -> RecordedSpan | None:
+    def root(self, shape: Shape, start: int, own: dict[str, Any] | None = None) -> RecordedSpan | None:
         """The first span of a trace; None if the trace is not sampled. Most traces of a small ratio are not, and cost
         no more than this."""
         low = _new_id()
         if int.from_bytes(low, "big") >= self._bound:
             return None
-        return RecordedSpan(self, shape, _new_id() + low, b"", start)
+        return RecordedSpan(self, shape, _new_id() + low, b"", start, own)
 
-    def remote_child(self, shape: Shape, trace_id: bytes, parent_id: bytes) -> RecordedSpan | None:
+    def remote_child(
+        self, shape: Shape, trace_id: bytes, parent_id: bytes, own: dict[str, Any] | None = None
+    ) -> RecordedSpan | None:
         """A span under one of another process that is sampled there; None if it is not to be here."""
         if not self._parent_based and not self._chosen(int.from_bytes(trace_id, "big")):
             return None
-        span = RecordedSpan(self, shape, trace_id, parent_id, _time_ns())
+        span = RecordedSpan(self, shape, trace_id, parent_id, _time_ns(), own)
         span._flags = _REMOTE_FLAGS
         return span
 

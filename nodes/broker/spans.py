@@ -17,7 +17,7 @@ from nodes.broker.record_links import MAX_LINKS, links_of
 from nodes.mesh import KafkaCall, OpCode
 from traces import names
 from traces.shape import Fixed
-from traces.sites import LOST, Scope, Site, end
+from traces.sites import LOST, Scope, Site, end, finish
 from wal.batch import parse_header
 from wal.errors import BatchError
 
@@ -44,6 +44,7 @@ NAMES: dict[int, str] = {
 MAX_EVENTS = 64
 # A fetch of more batches does not count its records: that would take longer than reading them did.
 MAX_COUNTED_BATCHES = 256
+_NO_PARTITION = Fixed()
 _OPERATIONS = {op_code: name.split(".")[1] for op_code, name in NAMES.items()}
 # Ops and partitions of which a few make nearly all calls.
 _KEPT = 4096
@@ -126,13 +127,20 @@ def end_produce(
 ) -> None:
     """Ends the span of a produce: the first partition as attributes, the others as events."""
     try:
-        for at, (item, result) in enumerate(zip(request.partitions[:MAX_EVENTS], results, strict=False)):
-            _partition(span, at, "send", item.topic, item.partition, result.error, result.base_offset)
-        span.set_attribute(names.MESSAGING_BATCH_COUNT, records)
-        span.set_attribute(names.WAL_SEGMENT, segment)
+        parts = [
+            _kind_of_partition("send", item.topic, item.partition, result.error)
+            for item, result in zip(request.partitions[:MAX_EVENTS], results, strict=False)
+        ]
+        own = {names.MESSAGING_BATCH_COUNT: records, names.WAL_SEGMENT: segment}
+        if parts:
+            own[names.MESSAGING_OFFSET] = results[0].base_offset
+        for part, result in zip(parts[1:], results[1:], strict=False):
+            span.add_event(names.PARTITION_EVENT, {**part, names.MESSAGING_OFFSET: result.base_offset})
+        if message := _failure(results)[1]:
+            span.set_status(Status(StatusCode.ERROR, message))
+        finish(span, parts[0] if parts else _NO_PARTITION, own)
     except Exception:
         log.exception(LOST)
-    end(span, _failure(results)[1])
 
 
 def end_fetch(

@@ -57,17 +57,15 @@ class ConnectionSpans:
         number = self._requests
         now = time.time_ns()
         site = self._connect_site(request, number > 1)
-        connect = site.root(now if number > 1 else self._accepted_at)
+        age = (now - self._accepted_at) // 1_000_000
+        own = {names.CONNECTION_REQUEST_NUMBER: number, names.CONNECTION_AGE_MS: age}
+        connect = site.root(now if number > 1 else self._accepted_at, own)
         if connect is None:
             return None
         if number == 1:
             self._first = (Link(connect.get_span_context()),)
-        age = (now - self._accepted_at) // 1_000_000
-        connect.set_attributes({names.CONNECTION_REQUEST_NUMBER: number, names.CONNECTION_AGE_MS: age})
-        span = _site_of(request).child(connect)
-        span.set_attributes(
-            {names.KAFKA_CORRELATION_ID: request.correlation_id, names.KAFKA_REQUEST_BYTES: request.size}
-        )
+        own = {names.KAFKA_CORRELATION_ID: request.correlation_id, names.KAFKA_REQUEST_BYTES: request.size}
+        span = _site_of(request).child(connect, own)
         connect.end()
         return span
 

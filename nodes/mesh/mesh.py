@@ -140,13 +140,14 @@ class Mesh:
         for link in list(self._links.values()):
             link.end(CLOSE_NORMAL, "the ways to this node have changed")
 
-    def register_kafka_handler(self, op_code: int, handler: Handler) -> None:
+    def register_kafka_handler(self, op_code: int, handler: Handler, *, uses_current: bool = True) -> None:
         """Serves calls of `op_code` with `handler(call)`, which gives bytes or a list of buffers (never copied).
 
         An async function runs in a task. A plain function runs at once and must not block; it gives the answer or a
-        future of it, and costs least.
+        future of it, and costs least. The call's span is OpenTelemetry's current one meanwhile; a plain function that
+        needs no more than `call.span` says so by `uses_current=False`, since the API's contexts cost as much as a span.
         """
-        self._handlers[op_code] = Registered(handler, inspect.iscoroutinefunction(handler))
+        self._handlers[op_code] = Registered(handler, inspect.iscoroutinefunction(handler), uses_current)
 
     async def kafka_op_call(
         self,

@@ -112,6 +112,7 @@ class Registered(NamedTuple):
 
     handler: Handler
     is_async: bool
+    uses_current: bool  # it may ask OpenTelemetry for the current span
 
 
 class ServingSide:
@@ -335,13 +336,13 @@ class ServingSide:
         if call.deadline <= self._loop.time():
             self._turn_away(call, Status.DEADLINE, "the deadline passed before the handler could start")
             return
-        handler, is_async = self._handlers[call.op_code]
+        handler, is_async, uses_current = self._handlers[call.op_code]
         if is_sampled(call.header):
             call.span = spans.start_handle(call.header, call.op_code, call.org_id, call.request_id)
         if is_async or self._starting:
             self._start_task(call, handler)
         else:
-            self._run_at_once(call, handler)
+            self._run_at_once(call, handler, uses_current)
 
     def _turn_away(self, call: KafkaCall, status: Status, message: str) -> None:
         """Answers a call that gets no handler. Its trace shows that it came here, and why it went no further."""
@@ -350,9 +351,9 @@ class ServingSide:
         self._answer(call, status, message)
         sites.end(call.span, call.failure)
 
-    def _run_at_once(self, call: KafkaCall, handler: Handler) -> None:
+    def _run_at_once(self, call: KafkaCall, handler: Handler, uses_current: bool) -> None:
         try:
-            if call.span is None:
+            if call.span is None or not uses_current:
                 result = handler(call)
             else:
                 with spans.as_current(call.span):

@@ -139,10 +139,8 @@ def end_abandoned(span: Span) -> None:
 def start_handle(header: bytes, op_code: int, org_id: int, request_id: int) -> Span | None:
     """The serving side's span; call it only for a sampled header."""
     try:
-        span = _handle(op_code, org_id).remote_child(bytes(header[1:17]), bytes(header[17:25]))
-        if span is not None:
-            span.set_attribute(names.MESH_REQUEST_ID, request_id)
-        return span
+        own = {names.MESH_REQUEST_ID: request_id}
+        return _handle(op_code, org_id).remote_child(bytes(header[1:17]), bytes(header[17:25]), own)
     except Exception:
         log.exception(LOST)
         return None

@@ -10,6 +10,9 @@ sys.path.insert(0, str(Path(__file__).parent))
 sys.path.insert(0, str(Path(__file__).parents[1] / "browser"))  # sample_traces
 
 from collector_process import Running, finish, start
+from sink import Sink
+
+from traces.wiring import Provider, configure
 
 
 @pytest.fixture(scope="module")
@@ -32,3 +35,23 @@ def start_collector(tmp_path: Path) -> Iterator[Callable[..., Running]]:
     yield begin
     for running in started:
         finish(running)
+
+
+@pytest.fixture
+def sink() -> Iterator[Sink]:
+    opened = Sink()
+    yield opened
+    opened.close()
+
+
+@pytest.fixture
+def wire() -> Iterator[Callable[..., Provider]]:
+    made: list[Provider] = []
+
+    def make(endpoint: str, ratio: float = 1.0, **environ: str) -> Provider:
+        made.append(configure("node", endpoint, ratio, install=False, environ=environ))
+        return made[-1]
+
+    yield make
+    for provider in made:
+        provider.shutdown(0.1)

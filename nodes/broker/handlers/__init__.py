@@ -44,8 +44,8 @@ _OPS: dict[OpCode, tuple[type[ops.Op], Answer]] = {
 
 def register(mesh: Mesh, broker: Broker) -> None:
     """Serves every op of the broker on the mesh."""
-    mesh.register_kafka_handler(OpCode.PRODUCE, ProduceLine(broker).produce)
-    mesh.register_kafka_handler(OpCode.FETCH, functools.partial(fetch, broker))
+    mesh.register_kafka_handler(OpCode.PRODUCE, ProduceLine(broker).produce, uses_current=False)
+    mesh.register_kafka_handler(OpCode.FETCH, functools.partial(fetch, broker), uses_current=False)
     for op_code, (kind, answer) in _OPS.items():
         mesh.register_kafka_handler(op_code, _serve(broker, kind, answer))
 

@@ -12,7 +12,7 @@ import msgspec
 from opentelemetry.proto.common.v1.common_pb2 import AnyValue, KeyValue
 from opentelemetry.proto.trace.v1.trace_pb2 import Span
 
-from traces.otlp import KIND_NAMES, STATUS_ERROR, STATUS_NAMES, plain
+from traces.otlp import KIND_NAMES, STATUS_ERROR, STATUS_NAMES, links_of, plain
 from traces.reader import StoredSource, StoredTrace
 from traces.viewer import MAX_SAFE_INTEGER
 
@@ -72,7 +72,7 @@ def _span(span: Span, process: str, scope: list[dict[str, Any]]) -> dict[str, An
 def _references(span: Span, trace_id: str) -> Iterator[dict[str, str]]:
     if any(span.parent_span_id):
         yield {"refType": "CHILD_OF", "traceID": trace_id, "spanID": span.parent_span_id.hex()}
-    for link in span.links:
+    for link in links_of(span):
         yield {"refType": "FOLLOWS_FROM", "traceID": link.trace_id.hex(), "spanID": link.span_id.hex()}
 
 

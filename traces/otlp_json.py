@@ -15,7 +15,7 @@ from opentelemetry.proto.resource.v1.resource_pb2 import Resource
 from opentelemetry.proto.trace.v1.trace_pb2 import Span
 
 from traces.errors import MalformedError
-from traces.otlp import Checked, check_request
+from traces.otlp import Checked, check_request, links_of
 
 _UINT64, _UINT32, _INT64, _INT32 = range(2**64), range(2**32), range(-(2**63), 2**63), range(-(2**31), 2**31)
 # As protobuf's own limit; deeper values would end in a RecursionError.
@@ -218,8 +218,8 @@ def span_json(span: Span) -> dict[str, Any]:
             }
             for event in span.events
         ]
-    if span.links:
-        document["links"] = [_link_json(link) for link in span.links]
+    if links := [_link_json(link) for link in links_of(span)]:
+        document["links"] = links
     if span.status.code:
         document["status"]["code"] = span.status.code
     if span.status.message:

@@ -29,6 +29,9 @@ MAX_TIME: Final = 2**63 - 1
 KIND_NAMES: Final = ("unspecified", "internal", "server", "client", "producer", "consumer")
 _NO_SPAN = bytes(SPAN_ID_BYTES)
 _NO_TRACE = bytes(TRACE_ID_BYTES)
+# Of a gzip member. What comes after its end is copied, so pieces grow with the member: one piece of all that is left
+# would copy a body of many members once for each.
+_FIRST_PIECE = 512
 # Reasons told to the sender; a request of nothing but bad spans must not make a huge answer.
 _REASONS_TOLD = 5
 
@@ -59,19 +62,29 @@ def inflate(body: bytes, encoding: str, limit: int) -> bytes:
         return body
     if encoding != "gzip":
         raise UnsupportedError(f"content encoding {encoding!r} is not supported; send gzip or none")
-    out = bytearray()
-    while body:
-        stream = zlib.decompressobj(wbits=31)
+    out, rest = bytearray(), memoryview(body)
+    while rest:
+        rest = rest[_inflate_member(rest, out, limit) :]
+    return bytes(out)
+
+
+def _inflate_member(body: memoryview, out: bytearray, limit: int) -> int:
+    """Appends what the first member of `body` stands for; returns its size."""
+    stream = zlib.decompressobj(wbits=31)
+    at, piece = 0, _FIRST_PIECE
+    while not stream.eof:
+        if at == len(body):
+            raise MalformedError("the gzip body ends in the middle")
+        given = body[at : at + piece]
         try:
-            out += stream.decompress(body, limit + 1 - len(out))
+            out += stream.decompress(given, limit + 1 - len(out))
         except zlib.error as error:
             raise MalformedError(f"the body is not gzip: {error}") from None
         if len(out) > limit:
             raise TooLargeError(f"the body is over {limit} bytes after decompression; send smaller batches")
-        if not stream.eof:
-            raise MalformedError("the gzip body ends in the middle")
-        body = stream.unused_data
-    return bytes(out)
+        at += len(given)
+        piece *= 2
+    return at - len(stream.unused_data)
 
 
 def check(body: bytes) -> Checked:

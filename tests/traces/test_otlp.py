@@ -1,6 +1,8 @@
 """Requests as they are checked: which spans are rejected, and the check of all spans at once against that of each."""
 
+import gzip
 import json
+import zlib
 from collections.abc import Callable
 
 import pytest
@@ -11,6 +13,7 @@ from opentelemetry.proto.trace.v1.trace_pb2 import Span
 from otlp_samples import new_span, request_of
 
 from traces import jaeger_v1, otlp, otlp_json, protobuf, span_columns
+from traces.errors import MalformedError, TooLargeError
 from traces.otlp import Checked
 from traces.reader import StoredSource, StoredTrace
 
@@ -128,3 +131,45 @@ def test_ids_of_one_span_do_not_stand_for_anothers() -> None:
     twice, none = b"".join(IDS) + IDS[0], IDS[1]
     checked = otlp.check(protobuf.export_request(b"", [(b"", "", [twice, none])]))
     assert (checked.accepted, checked.rejected) == (1, 1)
+
+
+def members(*contents: bytes) -> bytes:
+    return b"".join(map(gzip.compress, contents))
+
+
+@given(st.lists(st.binary(max_size=3000), min_size=1, max_size=5), st.binary(min_size=1, max_size=9))
+def test_gzip_of_many_members_is_all_of_them_and_never_half_of_one(contents: list[bytes], more: bytes) -> None:
+    body, whole = members(*contents), b"".join(contents)
+    assert otlp.inflate(body, "gzip", len(whole)) == whole
+    with pytest.raises(MalformedError, match="ends in the middle"):
+        otlp.inflate(body[:-1], "gzip", len(whole))
+    with pytest.raises(TooLargeError, match="smaller batches"):
+        otlp.inflate(body + members(more), "gzip", len(whole))
+    with pytest.raises(MalformedError):
+        otlp.inflate(body + b"no gzip", "gzip", len(whole))
+
+
+def test_the_work_of_inflating_grows_with_the_body_and_not_with_its_members(monkeypatch: pytest.MonkeyPatch) -> None:
+    given_bytes = 0
+
+    class Counting:
+        def __init__(self, wbits: int) -> None:
+            self._stream = decompressobj(wbits=wbits)
+
+        def decompress(self, data: memoryview, limit: int) -> bytes:
+            nonlocal given_bytes
+            given_bytes += len(data)
+            return self._stream.decompress(data, limit)
+
+        def __getattr__(self, name: str) -> object:
+            return getattr(self._stream, name)
+
+    decompressobj = zlib.decompressobj
+    monkeypatch.setattr(zlib, "decompressobj", Counting)
+    per_byte = []
+    for count in (500, 2000):
+        body = members(b"") * count + members(bytes(range(256)) * 4000)
+        given_bytes = 0
+        assert len(otlp.inflate(body, "gzip", 2**24)) == 256 * 4000
+        per_byte.append(given_bytes / len(body))
+    assert per_byte[1] < 2 * per_byte[0]

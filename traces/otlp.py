@@ -5,6 +5,7 @@ bytes rejects the request. Both say why.
 """
 
 import base64
+import math
 import zlib
 from collections.abc import Iterator
 from dataclasses import dataclass, field
@@ -26,7 +27,8 @@ STATUS_ERROR: Final = 2
 STATUS_NAMES: Final = {1: "OK", STATUS_ERROR: "ERROR"}
 # The store's times are signed 64-bit nanoseconds: up to the year 2262.
 MAX_TIME: Final = 2**63 - 1
-KIND_NAMES: Final = ("unspecified", "internal", "server", "client", "producer", "consumer")
+# By OTLP's numbers. Jaeger has no name for a kind that is not set.
+KIND_NAMES: Final = ("", "internal", "server", "client", "producer", "consumer")
 _NO_SPAN = bytes(SPAN_ID_BYTES)
 _NO_TRACE = bytes(TRACE_ID_BYTES)
 # Of a gzip member. What comes after its end is copied, so pieces grow with the member: one piece of all that is left
@@ -181,10 +183,35 @@ def value_text(value: AnyValue) -> str:
     if kind == "bool_value":
         return "true" if value.bool_value else "false"
     if kind == "double_value":
-        return f"{value.double_value:.10g}"
+        number = value.double_value
+        return f"{number:.10g}" if math.isfinite(number) else str(number_json(number))
     if kind == "bytes_value":
         return base64.b64encode(value.bytes_value).decode()
-    return "" if kind in (None, "string_value") else msgspec.json.encode(plain(value)).decode()
+    return "" if kind in (None, "string_value") else nested_text(value)
+
+
+def nested_text(value: AnyValue) -> str:
+    """An array or a map as JSON."""
+    return msgspec.json.encode(_finite(plain(value))).decode()
+
+
+def number_json(number: float) -> float | str:
+    """A number for JSON, which has none for these three: protobuf writes their names."""
+    if math.isnan(number):
+        return "NaN"
+    if math.isinf(number):
+        return "Infinity" if number > 0 else "-Infinity"
+    return number
+
+
+def _finite(value: Any) -> Any:
+    if isinstance(value, float):
+        return number_json(value)
+    if isinstance(value, list):
+        return [_finite(item) for item in value]
+    if isinstance(value, dict):
+        return {key: _finite(item) for key, item in value.items()}
+    return value
 
 
 def plain(value: AnyValue) -> Any:

@@ -15,6 +15,7 @@ from opentelemetry.proto.trace.v1.trace_pb2 import Span
 
 from traces.errors import StoreError
 from traces.otlp import KIND_NAMES, STATUS_ERROR
+from traces.rows import take_schema_url
 from traces.schema import open_for_reading
 from traces.search import TraceQuery, find
 
@@ -29,6 +30,8 @@ class StoredSource:
     service: str
     resource: Resource
     scope: InstrumentationScope
+    resource_schema_url: str = ""
+    scope_schema_url: str = ""
 
 
 @dataclass(frozen=True)
@@ -170,4 +173,5 @@ class Reader:
         ).fetchone()
         if row is None:
             raise StoreError(f"source {number} was removed from the store while it was read; search again")
-        return StoredSource(row[0], Resource.FromString(row[1]), InstrumentationScope.FromString(row[2]))
+        resource, scope = Resource.FromString(row[1]), InstrumentationScope.FromString(row[2])
+        return StoredSource(row[0], resource, scope, take_schema_url(resource), take_schema_url(scope))

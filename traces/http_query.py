@@ -55,7 +55,8 @@ class QueryHandler(RequestHandler):
     def _answer_now(self, given: params.Parameters, *path: str) -> tuple[int, Any]:
         if self.sees_all:
             self.store.catch_up()
-        return self.answer(Query(given), given, *path)
+        with self.reader.snapshot():
+            return self.answer(Query(given), given, *path)
 
     def answer(self, query: Query, given: params.Parameters, *path: str) -> tuple[int, Any]:
         raise NotImplementedError

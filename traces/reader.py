@@ -6,6 +6,8 @@ Every thread has a connection of its own, which cannot change anything.
 import sqlite3
 import threading
 from collections import Counter
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -82,6 +84,20 @@ class Reader:
                 self._opened.append(connection)
         return connection
 
+    @contextmanager
+    def snapshot(self) -> Iterator[None]:
+        """Within it this thread reads the store as it is at its first question, whatever is removed meanwhile."""
+        db = self._db
+        is_outer = not db.in_transaction
+        if is_outer:
+            db.execute("BEGIN")
+        try:
+            yield
+        finally:
+            # An error of the disk can have ended it already.
+            if is_outer and db.in_transaction:
+                db.execute("ROLLBACK")
+
     def services(self) -> list[str]:
         return [row[0] for row in self._db.execute("SELECT name FROM services ORDER BY name")]
 
@@ -101,15 +117,18 @@ class Reader:
 
     def find(self, query: TraceQuery) -> list[int]:
         """The numbers of the newest traces that fit, newest first."""
-        return find(self._db, query)
+        with self.snapshot():
+            return find(self._db, query)
 
     def traces(self, numbers: list[int]) -> list[StoredTrace]:
         """All spans of each; one that was removed since it was found is left out."""
-        return [trace for number in numbers if (trace := self._trace(number)) is not None]
+        with self.snapshot():
+            return [trace for number in numbers if (trace := self._trace(number)) is not None]
 
     def summaries(self, numbers: list[int]) -> list[TraceSummary]:
         """The same as summaries, from the index columns only."""
-        return [summary for number in numbers if (summary := self._summary(number)) is not None]
+        with self.snapshot():
+            return [summary for number in numbers if (summary := self._summary(number)) is not None]
 
     def _trace(self, number: int) -> StoredTrace | None:
         row = self._db.execute("SELECT trace_id FROM traces WHERE trace_no = ?", (number,)).fetchone()

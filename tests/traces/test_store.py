@@ -4,6 +4,7 @@ import random
 import sqlite3
 import time
 from collections.abc import Iterator
+from contextlib import closing
 from pathlib import Path
 
 import pytest
@@ -12,7 +13,10 @@ from otlp_samples import new_span, produce_requests, request_of
 
 from traces import otlp
 from traces.errors import BusyError, StoreError
+from traces.http_query import V1Traces
 from traces.reader import Reader
+from traces.retention import Retention
+from traces.schema import open_for_writing
 from traces.search import TraceQuery
 from traces.store import Store, StoreSettings
 
@@ -156,6 +160,42 @@ def test_old_traces_go_whole_and_take_their_names_with_them(tmp_path: Path) -> N
     assert found(reader, service="gone", tags={"k": "v"}) == {old.trace_id}
     reader.close()
     store.close()
+
+
+def remove_all_when_asked(reader: Reader, path: Path, words: str) -> list[int]:
+    """Retention removes everything when the reader comes to a statement with these words; how many spans went."""
+    removed: list[int] = []
+
+    def statement(text: str) -> None:
+        if words in text and not removed:
+            with closing(open_for_writing(path)) as connection:
+                removed.append(Retention(connection).remove_received_before(2**63 - 1))
+
+    reader._db.set_trace_callback(statement)
+    return removed
+
+
+@pytest.mark.parametrize("words", ["FROM spans", "FROM sources"])
+def test_traces_that_are_removed_while_they_are_read_are_read_whole(store: Store, reader: Reader, words: str) -> None:
+    now = time.time_ns()
+    spans = [new_span(start=now - age) for age in range(3)]
+    for at, span in enumerate(spans):
+        add(store, span, service=f"service-{at}")
+    numbers = reader.find(TraceQuery())
+    removed = remove_all_when_asked(reader, store.path, words)
+    assert [trace.trace_id for trace in reader.traces(numbers)] == [span.trace_id for span in spans]
+    assert removed == [3]
+    # The next question sees what is there.
+    assert reader.traces(numbers) == []
+
+
+def test_an_answer_is_one_moment_from_search_to_spans(store: Store, reader: Reader) -> None:
+    add(store, new_span(), new_span())
+    removed = remove_all_when_asked(reader, store.path, "SELECT trace_id")
+    handler = V1Traces.__new__(V1Traces)
+    handler.reader, handler.store = reader, store
+    status, document = handler._answer_now({"service": ["sample"]})
+    assert (status, len(document["data"]), removed) == (200, 2, [2])
 
 
 def test_the_oldest_traces_go_when_the_store_is_too_large(tmp_path: Path) -> None:

@@ -156,7 +156,7 @@ def links_of(span: Span) -> Iterator[Span.Link]:
 
 
 def tags_of(span: Span) -> set[tuple[str, str]]:
-    """What a search for tags finds on a span: its attributes, its events', and its status as Jaeger shows it."""
+    """What a search for tags finds on a span: its attributes, its events', and other fields as Jaeger shows them."""
     tags = {(attribute.key, value_text(attribute.value)) for attribute in span.attributes}
     for event in span.events:
         tags.update((attribute.key, value_text(attribute.value)) for attribute in event.attributes)
@@ -166,6 +166,10 @@ def tags_of(span: Span) -> set[tuple[str, str]]:
         tags.add(("otel.status_code", STATUS_NAMES[status]))
         if status == STATUS_ERROR:
             tags.add(("error", "true"))
+    if span.status.message:
+        tags.add(("otel.status_description", span.status.message))
+    if span.trace_state:
+        tags.add(("w3c.tracestate", span.trace_state))
     return tags
 
 

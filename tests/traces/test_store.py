@@ -123,6 +123,25 @@ def test_searches_find_what_fits_and_nothing_else(store: Store, reader: Reader) 
     assert found(reader, tags={"topic": "orders"}) == {ids[0], ids[1], other.trace_id}
 
 
+def test_what_jaeger_shows_as_a_tag_is_found_as_one(store: Store, reader: Reader) -> None:
+    span, other = new_span(), new_span()
+    span.trace_state, span.status.code, span.status.message = "a=b", 2, "failed"
+    request = request_of(span)
+    scope = request.resource_spans[0].scope_spans[0].scope
+    scope.version = "1.2"
+    scope.attributes.add(key="part").value.string_value = "log"
+    store.add(otlp.check_request(request))
+    add(store, other)
+    for key, value in (
+        ("w3c.tracestate", "a=b"),
+        ("otel.status_description", "failed"),
+        ("otel.status_code", "ERROR"),
+        ("otel.scope.version", "1.2"),
+        ("part", "log"),
+    ):
+        assert found(reader, service="sample", tags={key: value}) == {span.trace_id}, key
+
+
 def test_common_tags_are_found_by_time_and_rare_ones_by_trace(store: Store, reader: Reader) -> None:
     begin = time.time_ns() - 3600 * SECOND
     for body in produce_requests(2500, random.Random(5), begin):

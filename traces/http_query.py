@@ -8,7 +8,7 @@ import asyncio
 import logging
 import sqlite3
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from concurrent.futures import Executor
 from typing import Any, TypeVar
 
@@ -24,6 +24,7 @@ from traces.store import Store
 
 log = logging.getLogger("traces.query")
 Answer = TypeVar("Answer")
+_NO_TRACE = "trace not found"
 _DAY_MS = 24 * 3600 * 1000
 
 
@@ -54,7 +55,8 @@ class QueryHandler(RequestHandler):
     def _answer_now(self, given: params.Parameters, *path: str) -> tuple[int, Any]:
         if self.sees_all:
             self.store.catch_up()
-        return self.answer(Query(given), given, *path)
+        with self.reader.snapshot():
+            return self.answer(Query(given), given, *path)
 
     def answer(self, query: Query, given: params.Parameters, *path: str) -> tuple[int, Any]:
         raise NotImplementedError
@@ -70,8 +72,10 @@ class QueryHandler(RequestHandler):
         self.finish(msgspec.json.encode(self.error(status_code, self._reason)))
 
 
-def _v1(data: list[Any]) -> tuple[int, Any]:
-    return 200, {"data": data, "total": len(data), "limit": 0, "offset": 0, "errors": None}
+def _v1(data: list[Any], missing: Sequence[str] = ()) -> tuple[int, Any]:
+    """`missing` are the traces that were asked for and are not there: Jaeger's UI waits for each until it is told."""
+    errors = [{"code": 404, "msg": _NO_TRACE, "traceID": trace_id} for trace_id in missing]
+    return 200, {"data": data, "total": len(data), "limit": 0, "offset": 0, "errors": errors or None}
 
 
 class V1Services(QueryHandler):
@@ -101,12 +105,15 @@ class V1Traces(QueryHandler):
     """A search, or the traces whose ids are given as `traceID`."""
 
     def answer(self, query: Query, given: params.Parameters, *path: str) -> tuple[int, Any]:
-        if ids := query.all("traceID"):
-            numbers = [self.reader.trace_number(params.trace_id(given_id)) for given_id in ids]
+        ids = [params.trace_id(given_id) for given_id in query.all("traceID")]
+        if ids:
+            numbers = [self.reader.trace_number(trace_id) for trace_id in ids]
             found = [number for number in numbers if number is not None]
         else:
             found = self.reader.find(params.v1_query(given))
-        return _v1([jaeger_v1.trace_json(trace) for trace in self.reader.traces(found)])
+        data = [jaeger_v1.trace_json(trace) for trace in self.reader.traces(found)]
+        known = {trace["traceID"] for trace in data}
+        return _v1(data, [trace_id.hex() for trace_id in ids if trace_id.hex() not in known])
 
 
 class V1Trace(QueryHandler):
@@ -114,7 +121,7 @@ class V1Trace(QueryHandler):
         number = self.reader.trace_number(params.trace_id(path[0]))
         found = [] if number is None else self.reader.traces([number])
         if not found:
-            return 404, self.error(404, "trace not found")
+            return 404, self.error(404, _NO_TRACE)
         return _v1([jaeger_v1.trace_json(trace) for trace in found])
 
 

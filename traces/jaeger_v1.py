@@ -8,11 +8,10 @@ from collections.abc import Iterator
 from operator import itemgetter
 from typing import Any
 
-import msgspec
 from opentelemetry.proto.common.v1.common_pb2 import AnyValue, KeyValue
 from opentelemetry.proto.trace.v1.trace_pb2 import Span
 
-from traces.otlp import KIND_NAMES, STATUS_ERROR, STATUS_NAMES, plain
+from traces.otlp import KIND_NAMES, STATUS_ERROR, STATUS_NAMES, links_of, nested_text, number_json
 from traces.reader import StoredSource, StoredTrace
 from traces.viewer import MAX_SAFE_INTEGER
 
@@ -72,7 +71,7 @@ def _span(span: Span, process: str, scope: list[dict[str, Any]]) -> dict[str, An
 def _references(span: Span, trace_id: str) -> Iterator[dict[str, str]]:
     if any(span.parent_span_id):
         yield {"refType": "CHILD_OF", "traceID": trace_id, "spanID": span.parent_span_id.hex()}
-    for link in span.links:
+    for link in links_of(span):
         yield {"refType": "FOLLOWS_FROM", "traceID": link.trace_id.hex(), "spanID": link.span_id.hex()}
 
 
@@ -117,7 +116,7 @@ def _typed(value: AnyValue) -> tuple[str, Any]:
     if kind == "bool_value":
         return "bool", value.bool_value
     if kind == "double_value":
-        return "float64", value.double_value
+        return "float64", number_json(value.double_value)
     if kind == "bytes_value":
         return "binary", base64.b64encode(value.bytes_value).decode()
-    return "string", "" if kind is None else msgspec.json.encode(plain(value)).decode()
+    return "string", "" if kind is None else nested_text(value)

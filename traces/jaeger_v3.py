@@ -10,7 +10,9 @@ from traces.reader import StoredTrace, TraceSummary
 def traces_json(traces: Iterable[StoredTrace]) -> dict[str, Any]:
     """All spans of all traces in one document, as Jaeger's gateway sends them."""
     spans = [
-        resource_spans_json(source.resource, source.scope, group) for trace in traces for source, group in trace.groups
+        resource_spans_json(source.resource, source.scope, group, source.resource_schema_url, source.scope_schema_url)
+        for trace in traces
+        for source, group in trace.groups
     ]
     return {"result": {"resourceSpans": spans}}
 

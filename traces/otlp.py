@@ -5,9 +5,11 @@ bytes rejects the request. Both say why.
 """
 
 import base64
+import math
 import zlib
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
+from itertools import chain
 from operator import attrgetter
 from typing import Any, Final
 
@@ -26,12 +28,16 @@ STATUS_ERROR: Final = 2
 STATUS_NAMES: Final = {1: "OK", STATUS_ERROR: "ERROR"}
 # The store's times are signed 64-bit nanoseconds: up to the year 2262.
 MAX_TIME: Final = 2**63 - 1
-KIND_NAMES: Final = ("unspecified", "internal", "server", "client", "producer", "consumer")
+# By OTLP's numbers. Jaeger has no name for a kind that is not set.
+KIND_NAMES: Final = ("", "internal", "server", "client", "producer", "consumer")
 _NO_SPAN = bytes(SPAN_ID_BYTES)
 _NO_TRACE = bytes(TRACE_ID_BYTES)
 _CHECKED_FIELDS = attrgetter(
-    "trace_id", "span_id", "parent_span_id", "start_time_unix_nano", "end_time_unix_nano", "kind"
+    "trace_id", "span_id", "parent_span_id", "start_time_unix_nano", "end_time_unix_nano", "kind", "links"
 )
+# Of a gzip member. What comes after its end is copied, so pieces grow with the member: one piece of all that is left
+# would copy a body of many members once for each.
+_FIRST_PIECE = 512
 # Reasons told to the sender; a request of nothing but bad spans must not make a huge answer.
 _REASONS_TOLD = 5
 
@@ -63,19 +69,29 @@ def inflate(body: bytes, encoding: str, limit: int) -> bytes:
         return body
     if encoding != "gzip":
         raise UnsupportedError(f"content encoding {encoding!r} is not supported; send gzip or none")
-    out = bytearray()
-    while body:
-        stream = zlib.decompressobj(wbits=31)
+    out, rest = bytearray(), memoryview(body)
+    while rest:
+        rest = rest[_inflate_member(rest, out, limit) :]
+    return bytes(out)
+
+
+def _inflate_member(body: memoryview, out: bytearray, limit: int) -> int:
+    """Appends what the first member of `body` stands for; returns its size."""
+    stream = zlib.decompressobj(wbits=31)
+    at, piece = 0, _FIRST_PIECE
+    while not stream.eof:
+        if at == len(body):
+            raise MalformedError("the gzip body ends in the middle")
+        given = body[at : at + piece]
         try:
-            out += stream.decompress(body, limit + 1 - len(out))
+            out += stream.decompress(given, limit + 1 - len(out))
         except zlib.error as error:
             raise MalformedError(f"the body is not gzip: {error}") from None
         if len(out) > limit:
             raise TooLargeError(f"the body is over {limit} bytes after decompression; send smaller batches")
-        if not stream.eof:
-            raise MalformedError("the gzip body ends in the middle")
-        body = stream.unused_data
-    return bytes(out)
+        at += len(given)
+        piece *= 2
+    return at - len(stream.unused_data)
 
 
 def check(body: bytes) -> Checked:
@@ -104,7 +120,7 @@ def _all_good(spans: Sequence[Span]) -> bool:
     """The same rules as `_fault`, for all spans at once: nearly all requests are right, and this runs at C's speed."""
     if not spans:
         return True
-    trace_ids, span_ids, parent_ids, starts, ends, kinds = zip(*map(_CHECKED_FIELDS, spans), strict=True)
+    trace_ids, span_ids, parent_ids, starts, ends, kinds, links = zip(*map(_CHECKED_FIELDS, spans), strict=True)
     return (
         set(map(len, trace_ids)) == {TRACE_ID_BYTES}
         and _NO_TRACE not in trace_ids
@@ -115,6 +131,7 @@ def _all_good(spans: Sequence[Span]) -> bool:
         and max(ends) <= MAX_TIME
         and min(kinds) >= 0
         and max(kinds) < len(KIND_NAMES)
+        and not any(map(_faulty_link, chain.from_iterable(links)))
     )
 
 
@@ -134,6 +151,7 @@ def service_of(attributes: Any) -> str:
 
 
 def _fault(span: Span) -> str:
+    """What is wrong with a span; `_all_good` has the same rules."""
     trace_id, span_id, parent_id = span.trace_id, span.span_id, span.parent_span_id
     if len(trace_id) != TRACE_ID_BYTES or trace_id == _NO_TRACE:
         return f"trace id {trace_id[:32].hex()!r} is not {TRACE_ID_BYTES} bytes that are not all zero"
@@ -145,11 +163,27 @@ def _fault(span: Span) -> str:
         return f"the times of span {span_id.hex()} are beyond the year 2262"
     if not 0 <= span.kind < len(KIND_NAMES):
         return f"span {span_id.hex()} has the unknown kind {span.kind}"
+    for link in span.links:
+        if _faulty_link(link):
+            ids = f"{link.trace_id[:32].hex()!r} and {link.span_id[:32].hex()!r}"
+            return f"span {span_id.hex()} has a link to {ids}, not {TRACE_ID_BYTES} and {SPAN_ID_BYTES} bytes"
     return ""
 
 
+def _faulty_link(link: Span.Link) -> bool:
+    return len(link.trace_id) != TRACE_ID_BYTES or len(link.span_id) != SPAN_ID_BYTES
+
+
+def links_of(span: Span) -> Iterator[Span.Link]:
+    """The links that name a span. SDKs record one of zeros for its attributes; older stores hold ids of any length."""
+    for link in span.links:
+        trace_id, span_id = link.trace_id, link.span_id
+        if len(trace_id) == TRACE_ID_BYTES and len(span_id) == SPAN_ID_BYTES and any(trace_id) and any(span_id):
+            yield link
+
+
 def tags_of(span: Span) -> set[tuple[str, str]]:
-    """What a search for tags finds on a span: its attributes, its events', and its status as Jaeger shows it."""
+    """What a search for tags finds on a span: its attributes, its events', and other fields as Jaeger shows them."""
     tags = {(attribute.key, value_text(attribute.value)) for attribute in span.attributes}
     for event in span.events:
         tags.update((attribute.key, value_text(attribute.value)) for attribute in event.attributes)
@@ -159,6 +193,10 @@ def tags_of(span: Span) -> set[tuple[str, str]]:
         tags.add(("otel.status_code", STATUS_NAMES[status]))
         if status == STATUS_ERROR:
             tags.add(("error", "true"))
+    if span.status.message:
+        tags.add(("otel.status_description", span.status.message))
+    if span.trace_state:
+        tags.add(("w3c.tracestate", span.trace_state))
     return tags
 
 
@@ -176,10 +214,35 @@ def value_text(value: AnyValue) -> str:
     if kind == "bool_value":
         return "true" if value.bool_value else "false"
     if kind == "double_value":
-        return f"{value.double_value:.10g}"
+        number = value.double_value
+        return f"{number:.10g}" if math.isfinite(number) else str(number_json(number))
     if kind == "bytes_value":
         return base64.b64encode(value.bytes_value).decode()
-    return "" if kind in (None, "string_value") else msgspec.json.encode(plain(value)).decode()
+    return "" if kind in (None, "string_value") else nested_text(value)
+
+
+def nested_text(value: AnyValue) -> str:
+    """An array or a map as JSON."""
+    return msgspec.json.encode(_finite(plain(value))).decode()
+
+
+def number_json(number: float) -> float | str:
+    """A number for JSON, which has none for these three: protobuf writes their names."""
+    if math.isnan(number):
+        return "NaN"
+    if math.isinf(number):
+        return "Infinity" if number > 0 else "-Infinity"
+    return number
+
+
+def _finite(value: Any) -> Any:
+    if isinstance(value, float):
+        return number_json(value)
+    if isinstance(value, list):
+        return [_finite(item) for item in value]
+    if isinstance(value, dict):
+        return {key: _finite(item) for key, item in value.items()}
+    return value
 
 
 def plain(value: AnyValue) -> Any:

@@ -15,9 +15,10 @@ from opentelemetry.proto.resource.v1.resource_pb2 import Resource
 from opentelemetry.proto.trace.v1.trace_pb2 import Span
 
 from traces.errors import MalformedError
-from traces.otlp import Checked, check_request
+from traces.otlp import Checked, check_request, links_of, number_json
 
 _UINT64, _UINT32, _INT64, _INT32 = range(2**64), range(2**32), range(-(2**63), 2**63), range(-(2**31), 2**31)
+_Attributed = Resource | InstrumentationScope | Span | Span.Event | Span.Link
 # As protobuf's own limit; deeper values would end in a RecursionError.
 _NESTING_LIMIT = 64
 
@@ -39,14 +40,14 @@ def request_of(document: Any) -> ExportTraceServiceRequest:
     request = ExportTraceServiceRequest()
     for given in _items(_object(document, "the body"), "resourceSpans"):
         resource_spans = request.resource_spans.add()
-        _attributes(_object(given.get("resource") or {}, "resource"), resource_spans.resource.attributes)
+        _read_attributes(_object(given.get("resource") or {}, "resource"), resource_spans.resource)
         resource_spans.schema_url = _text(given, "schemaUrl")
         for given_scope in _items(given, "scopeSpans"):
             scope_spans = resource_spans.scope_spans.add()
             scope = _object(given_scope.get("scope") or {}, "scope")
             scope_spans.scope.name = _text(scope, "name")
             scope_spans.scope.version = _text(scope, "version")
-            _attributes(scope, scope_spans.scope.attributes)
+            _read_attributes(scope, scope_spans.scope)
             scope_spans.schema_url = _text(given_scope, "schemaUrl")
             for span in _items(given_scope, "spans"):
                 _read_span(span, scope_spans.spans.add())
@@ -63,19 +64,21 @@ def _read_span(given: dict[str, Any], span: Span) -> None:
     span.kind = _number(given, "kind", _INT32)  # type: ignore[assignment]
     span.start_time_unix_nano = _number(given, "startTimeUnixNano", _UINT64)
     span.end_time_unix_nano = _number(given, "endTimeUnixNano", _UINT64)
-    _attributes(given, span.attributes)
+    _read_attributes(given, span)
+    span.dropped_events_count = _number(given, "droppedEventsCount", _UINT32)
+    span.dropped_links_count = _number(given, "droppedLinksCount", _UINT32)
     for given_event in _items(given, "events"):
         event = span.events.add()
         event.time_unix_nano = _number(given_event, "timeUnixNano", _UINT64)
         event.name = _text(given_event, "name")
-        _attributes(given_event, event.attributes)
+        _read_attributes(given_event, event)
     for given_link in _items(given, "links"):
         link = span.links.add()
         link.trace_id = _id(given_link, "traceId")
         link.span_id = _id(given_link, "spanId")
         link.trace_state = _text(given_link, "traceState")
         link.flags = _number(given_link, "flags", _UINT32)
-        _attributes(given_link, link.attributes)
+        _read_attributes(given_link, link)
     status = _object(given.get("status") or {}, "status")
     span.status.message = _text(status, "message")
     span.status.code = _number(status, "code", _INT32)  # type: ignore[assignment]
@@ -128,6 +131,11 @@ def _id(owner: dict[str, Any], name: str) -> bytes:
         raise MalformedError(f"{name} is {value[:40]!r}; OTLP's JSON writes ids in hexadecimal") from None
 
 
+def _read_attributes(given: dict[str, Any], owner: _Attributed) -> None:
+    _attributes(given, owner.attributes)
+    owner.dropped_attributes_count = _number(given, "droppedAttributesCount", _UINT32)
+
+
 def _attributes(owner: dict[str, Any], target: Any, depth: int = _NESTING_LIMIT) -> None:
     for given in _items(owner, "attributes"):
         attribute = target.add()
@@ -177,54 +185,63 @@ def _base64(given: str) -> bytes:
         raise MalformedError("bytesValue should be base64") from None
 
 
-def resource_spans_json(resource: Resource, scope: InstrumentationScope, spans: Iterable[Span]) -> dict[str, Any]:
-    """One entry of `resourceSpans` for spans of one resource and scope."""
-    described: dict[str, Any] = {"name": scope.name}
+def resource_spans_json(
+    resource: Resource,
+    scope: InstrumentationScope,
+    spans: Iterable[Span],
+    resource_schema_url: str = "",
+    scope_schema_url: str = "",
+) -> dict[str, Any]:
+    """One entry of `resourceSpans` for spans of one resource and scope. Here and below, what is empty is left out, as
+    in protobuf's own JSON, but for ids, names and times."""
+    described: dict[str, Any] = {"name": scope.name} if scope.name else {}
     if scope.version:
         described["version"] = scope.version
-    if scope.attributes:
-        described["attributes"] = _attributes_json(scope.attributes)
-    return {
-        "resource": {"attributes": _attributes_json(resource.attributes)},
-        "scopeSpans": [{"scope": described, "spans": [span_json(span) for span in spans]}],
-    }
+    of_scope = {"scope": described | _attributes_json(scope), "spans": [span_json(span) for span in spans]}
+    if scope_schema_url:
+        of_scope["schemaUrl"] = scope_schema_url
+    document = {"resource": _attributes_json(resource), "scopeSpans": [of_scope]}
+    if resource_schema_url:
+        document["schemaUrl"] = resource_schema_url
+    return document
 
 
 def span_json(span: Span) -> dict[str, Any]:
-    """A span as OTLP's JSON; empty fields are left out, as protobuf's own JSON does."""
+    """A span as OTLP's JSON."""
     document: dict[str, Any] = {
         "traceId": span.trace_id.hex(),
         "spanId": span.span_id.hex(),
         "name": span.name,
-        "kind": span.kind,
         "startTimeUnixNano": str(span.start_time_unix_nano),
         "endTimeUnixNano": str(span.end_time_unix_nano),
         "status": {},
     }
+    if span.kind:
+        document["kind"] = span.kind
     if any(span.parent_span_id):
         document["parentSpanId"] = span.parent_span_id.hex()
     if span.trace_state:
         document["traceState"] = span.trace_state
     if span.flags:
         document["flags"] = span.flags
-    if span.attributes:
-        document["attributes"] = _attributes_json(span.attributes)
+    document |= _attributes_json(span)
     if span.events:
-        document["events"] = [
-            {
-                "timeUnixNano": str(event.time_unix_nano),
-                "name": event.name,
-                "attributes": _attributes_json(event.attributes),
-            }
-            for event in span.events
-        ]
-    if span.links:
-        document["links"] = [_link_json(link) for link in span.links]
+        document["events"] = [_event_json(event) for event in span.events]
+    if span.dropped_events_count:
+        document["droppedEventsCount"] = span.dropped_events_count
+    if links := [_link_json(link) for link in links_of(span)]:
+        document["links"] = links
+    if span.dropped_links_count:
+        document["droppedLinksCount"] = span.dropped_links_count
     if span.status.code:
         document["status"]["code"] = span.status.code
     if span.status.message:
         document["status"]["message"] = span.status.message
     return document
+
+
+def _event_json(event: Span.Event) -> dict[str, Any]:
+    return {"timeUnixNano": str(event.time_unix_nano), "name": event.name} | _attributes_json(event)
 
 
 def _link_json(link: Span.Link) -> dict[str, Any]:
@@ -233,12 +250,20 @@ def _link_json(link: Span.Link) -> dict[str, Any]:
         document["traceState"] = link.trace_state
     if link.flags:
         document["flags"] = link.flags
-    if link.attributes:
-        document["attributes"] = _attributes_json(link.attributes)
+    return document | _attributes_json(link)
+
+
+def _attributes_json(owner: _Attributed) -> dict[str, Any]:
+    """The attributes, and how many the sender left out."""
+    document: dict[str, Any] = {}
+    if owner.attributes:
+        document["attributes"] = _pairs_json(owner.attributes)
+    if owner.dropped_attributes_count:
+        document["droppedAttributesCount"] = owner.dropped_attributes_count
     return document
 
 
-def _attributes_json(attributes: Iterable[KeyValue]) -> list[dict[str, Any]]:
+def _pairs_json(attributes: Iterable[KeyValue]) -> list[dict[str, Any]]:
     return [{"key": attribute.key, "value": _value_json(attribute.value)} for attribute in attributes]
 
 
@@ -251,20 +276,11 @@ def _value_json(value: AnyValue) -> dict[str, Any]:
     if kind == "bool_value":
         return {"boolValue": value.bool_value}
     if kind == "double_value":
-        return {"doubleValue": _double_json(value.double_value)}
+        return {"doubleValue": number_json(value.double_value)}
     if kind == "bytes_value":
         return {"bytesValue": base64.b64encode(value.bytes_value).decode()}
     if kind == "array_value":
         return {"arrayValue": {"values": [_value_json(item) for item in value.array_value.values]}}
     if kind == "kvlist_value":
-        return {"kvlistValue": {"values": _attributes_json(value.kvlist_value.values)}}
+        return {"kvlistValue": {"values": _pairs_json(value.kvlist_value.values)}}
     return {}
-
-
-def _double_json(number: float) -> float | str:
-    # JSON has no such numbers; protobuf writes their names.
-    if number != number:
-        return "NaN"
-    if number in (float("inf"), float("-inf")):
-        return "Infinity" if number > 0 else "-Infinity"
-    return number

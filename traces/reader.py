@@ -6,6 +6,8 @@ Every thread has a connection of its own, which cannot change anything.
 import sqlite3
 import threading
 from collections import Counter
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -15,6 +17,7 @@ from opentelemetry.proto.trace.v1.trace_pb2 import Span
 
 from traces.errors import StoreError
 from traces.otlp import KIND_NAMES, STATUS_ERROR
+from traces.rows import take_schema_url
 from traces.schema import open_for_reading
 from traces.search import TraceQuery, find
 
@@ -29,6 +32,8 @@ class StoredSource:
     service: str
     resource: Resource
     scope: InstrumentationScope
+    resource_schema_url: str = ""
+    scope_schema_url: str = ""
 
 
 @dataclass(frozen=True)
@@ -79,6 +84,20 @@ class Reader:
                 self._opened.append(connection)
         return connection
 
+    @contextmanager
+    def snapshot(self) -> Iterator[None]:
+        """Within it this thread reads the store as it is at its first question, whatever is removed meanwhile."""
+        db = self._db
+        is_outer = not db.in_transaction
+        if is_outer:
+            db.execute("BEGIN")
+        try:
+            yield
+        finally:
+            # An error of the disk can have ended it already.
+            if is_outer and db.in_transaction:
+                db.execute("ROLLBACK")
+
     def services(self) -> list[str]:
         return [row[0] for row in self._db.execute("SELECT name FROM services ORDER BY name")]
 
@@ -98,15 +117,18 @@ class Reader:
 
     def find(self, query: TraceQuery) -> list[int]:
         """The numbers of the newest traces that fit, newest first."""
-        return find(self._db, query)
+        with self.snapshot():
+            return find(self._db, query)
 
     def traces(self, numbers: list[int]) -> list[StoredTrace]:
         """All spans of each; one that was removed since it was found is left out."""
-        return [trace for number in numbers if (trace := self._trace(number)) is not None]
+        with self.snapshot():
+            return [trace for number in numbers if (trace := self._trace(number)) is not None]
 
     def summaries(self, numbers: list[int]) -> list[TraceSummary]:
         """The same as summaries, from the index columns only."""
-        return [summary for number in numbers if (summary := self._summary(number)) is not None]
+        with self.snapshot():
+            return [summary for number in numbers if (summary := self._summary(number)) is not None]
 
     def _trace(self, number: int) -> StoredTrace | None:
         row = self._db.execute("SELECT trace_id FROM traces WHERE trace_no = ?", (number,)).fetchone()
@@ -170,4 +192,5 @@ class Reader:
         ).fetchone()
         if row is None:
             raise StoreError(f"source {number} was removed from the store while it was read; search again")
-        return StoredSource(row[0], Resource.FromString(row[1]), InstrumentationScope.FromString(row[2]))
+        resource, scope = Resource.FromString(row[1]), InstrumentationScope.FromString(row[2])
+        return StoredSource(row[0], resource, scope, take_schema_url(resource), take_schema_url(scope))

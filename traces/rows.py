@@ -9,15 +9,21 @@ import struct
 from collections.abc import Iterator
 from typing import NamedTuple
 
+from google.protobuf.unknown_fields import UnknownFieldSet  # type: ignore[import-untyped]
 from opentelemetry.proto.collector.trace.v1.trace_service_pb2 import ExportTraceServiceRequest
-from opentelemetry.proto.common.v1.common_pb2 import KeyValue
+from opentelemetry.proto.common.v1.common_pb2 import InstrumentationScope, KeyValue
+from opentelemetry.proto.resource.v1.resource_pb2 import Resource
 from opentelemetry.proto.trace.v1.trace_pb2 import Span
 
 from traces.otlp import SPAN_ID_BYTES, service_of, tags_of, value_text
+from traces.protobuf import text
 
 # An attribute's message, or its key and its value as text.
 Tag = bytes | tuple[str, str]
 
+# A number that OTLP's resources and scopes are far from, and the tag of a text of that number.
+SCHEMA_URL = 1000
+_SCHEMA_URL_TAG = b"\xc2\x3e"
 _NO_SPAN = bytes(SPAN_ID_BYTES)
 # Trace id, span id, perhaps a parent, and the tag of the name.
 _IDS = re.compile(rb"\x0a\x10(.{16})\x12\x08(.{8})(?:\x22\x08(.{8}))?\x2a", re.DOTALL)
@@ -43,7 +49,8 @@ class SpanRow(NamedTuple):
 
 
 class Group(NamedTuple):
-    """The spans of one resource and scope; `resource` and `scope` are their OTLP messages."""
+    """The spans of one resource and scope; `resource` and `scope` are their OTLP messages, each with the URL of its
+    schema as a field more, `SCHEMA_URL`: OTLP has it beside them."""
 
     service: str
     resource: bytes
@@ -55,11 +62,26 @@ def groups_of(body: bytes) -> Iterator[Group]:
     """The spans of a checked ExportTraceServiceRequest."""
     for resource_spans in ExportTraceServiceRequest.FromString(body).resource_spans:
         resource = resource_spans.resource
+        # A field of the number that is ours would be read as our own.
+        resource.DiscardUnknownFields()
         service = service_of(resource.attributes)
-        encoded = resource.SerializeToString()
+        encoded = resource.SerializeToString() + _schema_field(resource_spans.schema_url)
         for scope_spans in resource_spans.scope_spans:
             rows = [_row(span) for span in scope_spans.spans]
-            yield Group(service, encoded, scope_spans.scope.SerializeToString(), rows)
+            scope = scope_spans.scope
+            scope.DiscardUnknownFields()
+            yield Group(service, encoded, scope.SerializeToString() + _schema_field(scope_spans.schema_url), rows)
+
+
+def take_schema_url(message: Resource | InstrumentationScope) -> str:
+    """Removes the schema's URL from a message of a `Group`, and returns it."""
+    fields = [field.data for field in UnknownFieldSet(message) if field.field_number == SCHEMA_URL]
+    message.DiscardUnknownFields()
+    return fields[-1].decode() if fields else ""
+
+
+def _schema_field(url: str) -> bytes:
+    return text(_SCHEMA_URL_TAG, url) if url else b""
 
 
 def text_of(tag: Tag) -> tuple[str, str]:

@@ -150,14 +150,14 @@ def _possible_kind(db: sqlite3.Connection, service: int, kind: str | None) -> bo
 
 
 def _source_tags(db: sqlite3.Connection, service: int) -> dict[int, set[Tag]]:
-    """The tags that all spans of a source have: its resource's, and its scope's name and version."""
+    """The tags that all spans of a source have: its resource's, and its scope's with its name and version."""
     rows = db.execute("SELECT source_id, resource, scope FROM sources WHERE service_id = ?", (service,))
     return {number: set(_tags_of_source(resource, scope)) for number, resource, scope in rows}
 
 
 def _tags_of_source(resource: bytes, scope: bytes) -> Iterator[Tag]:
-    for attribute in Resource.FromString(resource).attributes:
-        yield attribute.key, value_text(attribute.value)
     described = InstrumentationScope.FromString(scope)
+    for attribute in (*Resource.FromString(resource).attributes, *described.attributes):
+        yield attribute.key, value_text(attribute.value)
     yield "otel.scope.name", described.name
     yield "otel.scope.version", described.version

@@ -1,5 +1,6 @@
 """Jaeger's query API and the one client for it, against a real collector process."""
 
+import json
 import secrets
 import time
 import urllib.error
@@ -10,9 +11,9 @@ from typing import Any
 import pytest
 from collector_process import Running
 from opentelemetry.proto.trace.v1.trace_pb2 import Span
-from otlp_samples import new_span, send
+from otlp_samples import new_span, post, request_of, send
 
-from traces import params
+from traces import otlp_json, params
 from traces.client import JaegerClient
 from traces.errors import JaegerError, QueryError, TraceNotFoundError
 
@@ -172,6 +173,81 @@ def test_any_service_name_can_be_asked_for(collector: Running, client: JaegerCli
     assert name in client.services()
     assert client.operations(name) == ["odd"]
     assert client.search(name)
+
+
+def test_operations_without_a_kind_have_none(collector: Running) -> None:
+    service = f"kinds-{secrets.token_hex(4)}"
+    span = new_span("plain")
+    span.kind = Span.SPAN_KIND_UNSPECIFIED
+    send(collector.url, span, new_span("inside"), service=service)
+    expected = [{"name": "inside", "spanKind": "internal"}, {"name": "plain", "spanKind": ""}]
+    assert collector.get(f"/api/operations?service={service}")["data"] == expected
+    assert collector.get(f"/api/v3/operations?service={service}")["operations"] == expected
+    assert collector.get(f"/api/operations?service={service}&spanKind=internal")["data"] == expected[:1]
+    assert collector.get(f"/api/operations?service={service}&spanKind=unspecified")["data"] == []
+    [shown] = collector.get(f"/api/v3/traces/{span.trace_id.hex()}")["result"]["resourceSpans"]
+    assert "kind" not in shown["scopeSpans"][0]["spans"][0]
+
+
+def test_v3_gives_back_all_that_was_sent(collector: Running) -> None:
+    span = new_span("whole")
+    span.trace_state, span.flags, span.status.code = "a=b", 0x101, Span().status.STATUS_CODE_OK
+    span.dropped_attributes_count, span.dropped_events_count, span.dropped_links_count = 1, 2, 3
+    span.events.add(name="happened", time_unix_nano=5, dropped_attributes_count=4)
+    link = span.links.add(trace_id=b"t" * 16, span_id=b"s" * 8, trace_state="c=d", flags=1, dropped_attributes_count=5)
+    link.attributes.add(key="list").value.array_value.SetInParent()
+    request = request_of(span)
+    group = request.resource_spans[0]
+    group.schema_url, group.resource.dropped_attributes_count = "https://example.org/resource", 6
+    group.scope_spans[0].schema_url = "https://example.org/scope"
+    group.scope_spans[0].scope.dropped_attributes_count = 7
+    assert post(collector.url, request.SerializeToString())[0] == 200
+    assert otlp_json.request_of(collector.get(f"/api/v3/traces/{span.trace_id.hex()}")["result"]) == request
+
+
+def test_spans_of_one_resource_are_one_process_of_v1_whatever_their_schemas(collector: Running) -> None:
+    first = new_span("first")
+    request = request_of(first)
+    request.MergeFrom(request_of(new_span("second", first.trace_id)))
+    request.resource_spans[1].schema_url = "https://example.org/resource"
+    assert post(collector.url, request.SerializeToString())[0] == 200
+    [trace] = collector.get(f"/api/traces/{first.trace_id.hex()}")["data"]
+    assert (len(trace["spans"]), len(trace["processes"])) == (2, 1)
+
+
+@pytest.mark.parametrize(
+    ("number", "name"), [(float("nan"), "NaN"), (float("inf"), "Infinity"), (float("-inf"), "-Infinity")]
+)
+def test_numbers_that_json_has_not_are_their_names_in_both_apis(collector: Running, number: float, name: str) -> None:
+    span = new_span()
+    span.attributes.add(key="real").value.double_value = number
+    listed = span.attributes.add(key="list").value
+    listed.array_value.values.add().double_value = number
+    listed.array_value.values.add().kvlist_value.values.add(key="in").value.double_value = number
+    service = f"numbers-{secrets.token_hex(4)}"
+    send(collector.url, span, service=service)
+    trace_id = span.trace_id.hex()
+    [by_v1] = collector.get(f"/api/traces/{trace_id}")["data"][0]["spans"]
+    tags = {tag["key"]: tag for tag in by_v1["tags"]}
+    assert tags["real"] == {"key": "real", "type": "float64", "value": name}
+    assert json.loads(tags["list"]["value"]) == [name, {"in": name}]
+    by_v3 = collector.get(f"/api/v3/traces/{trace_id}")["result"]["resourceSpans"][0]["scopeSpans"][0]["spans"][0]
+    assert by_v3["attributes"][0] == {"key": "real", "value": {"doubleValue": name}}
+    for client in (JaegerClient(collector.url), OnlyV1(collector.url)):
+        assert str(client.trace(trace_id).root.attributes["real"]) == str(number)
+        assert [found.trace_id for found in client.search(service, tags={"real": name})] == [trace_id]
+
+
+def test_traces_that_are_asked_for_and_not_there_are_named(collector: Running) -> None:
+    span = new_span()
+    send(collector.url, span)
+    there, missing = span.trace_id.hex(), secrets.token_hex(16)
+    answer = collector.get(f"/api/traces?traceID={there}&traceID={missing}&traceID=0ab")
+    assert [trace["traceID"] for trace in answer["data"]] == [there]
+    assert answer["errors"] == [
+        {"code": 404, "msg": "trace not found", "traceID": trace_id} for trace_id in (missing, "ab".zfill(32))
+    ]
+    assert collector.get(f"/api/traces?traceID={there}")["errors"] is None
 
 
 def test_several_traces_can_be_asked_for_by_id(collector: Running) -> None:

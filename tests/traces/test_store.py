@@ -4,6 +4,7 @@ import random
 import sqlite3
 import time
 from collections.abc import Iterator
+from contextlib import closing
 from pathlib import Path
 
 import pytest
@@ -12,8 +13,11 @@ from otlp_samples import new_span, produce_requests, request_of
 
 from traces import insert, otlp, rows
 from traces.errors import BusyError, StoreError
+from traces.http_query import V1Traces
 from traces.reader import Reader
+from traces.retention import Retention
 from traces.rows import Group
+from traces.schema import open_for_writing
 from traces.search import TraceQuery
 from traces.store import Store, StoreSettings
 
@@ -120,6 +124,25 @@ def test_searches_find_what_fits_and_nothing_else(store: Store, reader: Reader) 
     assert found(reader, tags={"topic": "orders"}) == {ids[0], ids[1], other.trace_id}
 
 
+def test_what_jaeger_shows_as_a_tag_is_found_as_one(store: Store, reader: Reader) -> None:
+    span, other = new_span(), new_span()
+    span.trace_state, span.status.code, span.status.message = "a=b", 2, "failed"
+    request = request_of(span)
+    scope = request.resource_spans[0].scope_spans[0].scope
+    scope.version = "1.2"
+    scope.attributes.add(key="part").value.string_value = "log"
+    store.add(otlp.check_request(request))
+    add(store, other)
+    for key, value in (
+        ("w3c.tracestate", "a=b"),
+        ("otel.status_description", "failed"),
+        ("otel.status_code", "ERROR"),
+        ("otel.scope.version", "1.2"),
+        ("part", "log"),
+    ):
+        assert found(reader, service="sample", tags={key: value}) == {span.trace_id}, key
+
+
 def test_common_tags_are_found_by_time_and_rare_ones_by_trace(store: Store, reader: Reader) -> None:
     begin = time.time_ns() - 3600 * SECOND
     for body in produce_requests(2500, random.Random(5), begin):
@@ -157,6 +180,42 @@ def test_old_traces_go_whole_and_take_their_names_with_them(tmp_path: Path) -> N
     assert found(reader, service="gone", tags={"k": "v"}) == {old.trace_id}
     reader.close()
     store.close()
+
+
+def remove_all_when_asked(reader: Reader, path: Path, words: str) -> list[int]:
+    """Retention removes everything when the reader comes to a statement with these words; how many spans went."""
+    removed: list[int] = []
+
+    def statement(text: str) -> None:
+        if words in text and not removed:
+            with closing(open_for_writing(path)) as connection:
+                removed.append(Retention(connection).remove_received_before(2**63 - 1))
+
+    reader._db.set_trace_callback(statement)
+    return removed
+
+
+@pytest.mark.parametrize("words", ["FROM spans", "FROM sources"])
+def test_traces_that_are_removed_while_they_are_read_are_read_whole(store: Store, reader: Reader, words: str) -> None:
+    now = time.time_ns()
+    spans = [new_span(start=now - age) for age in range(3)]
+    for at, span in enumerate(spans):
+        add(store, span, service=f"service-{at}")
+    numbers = reader.find(TraceQuery())
+    removed = remove_all_when_asked(reader, store.path, words)
+    assert [trace.trace_id for trace in reader.traces(numbers)] == [span.trace_id for span in spans]
+    assert removed == [3]
+    # The next question sees what is there.
+    assert reader.traces(numbers) == []
+
+
+def test_an_answer_is_one_moment_from_search_to_spans(store: Store, reader: Reader) -> None:
+    add(store, new_span(), new_span())
+    removed = remove_all_when_asked(reader, store.path, "SELECT trace_id")
+    handler = V1Traces.__new__(V1Traces)
+    handler.reader, handler.store = reader, store
+    status, document = handler._answer_now({"service": ["sample"]})
+    assert (status, len(document["data"]), removed) == (200, 2, [2])
 
 
 def test_the_oldest_traces_go_when_the_store_is_too_large(tmp_path: Path) -> None:

@@ -2,6 +2,7 @@
 
 import os
 import time
+import warnings
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
@@ -32,13 +33,17 @@ OPERATIONS = {
 
 
 class Traces:
-    """Asks the Jaeger API at `url`; without one, every question says how to get it."""
+    """Asks the Jaeger API at `url`; without one, every question says how to get it. `why_none` is said wherever there
+    is nothing: what keeps spans from that place."""
 
-    def __init__(self, url: str | None) -> None:
+    def __init__(self, url: str | None, why_none: str = "") -> None:
         self.url = url or os.environ.get(URL_VARIABLE) or None
+        self._why_none = why_none
 
     def __repr__(self) -> str:
-        return f"<Traces at {self.url}>" if self.url else "<Traces: nothing collects them>"
+        if not self.url:
+            return "<Traces: nothing collects them>"
+        return f"<Traces at {'; '.join(filter(None, (self.url, self._why_none)))}>"
 
     @property
     def available(self) -> bool:
@@ -61,7 +66,7 @@ class Traces:
         try:
             return self.client.trace(trace_id, wait=wait, spans=spans)
         except TraceNotFoundError as error:
-            raise NoTracesError(str(error)) from None
+            raise self._none(str(error)) from None
 
     def of(self, record: Any, wait: float = WAIT_SECONDS) -> Trace:
         """The trace of a record: a row of what `produce`, `fetch` or `wal.frame` gave."""
@@ -83,7 +88,7 @@ class Traces:
                 if errors or not whole.errors:  # the span with the error may have come last
                     return whole
             if time.monotonic() > deadline:
-                raise NoTracesError(f"{self.url} has no {kind} trace yet: produce or fetch something first")
+                raise self._none(f"{self.url} has no {kind} trace yet: produce or fetch something first")
             time.sleep(_POLL_SECONDS)
 
     def find(
@@ -99,7 +104,10 @@ class Traces:
         """Traces that fit all that is given, newest first."""
         operation = self._operation(kind) if kind else None
         wanted = dict(tags or {}) | ({names.KAFKA_TOPIC: topic} if topic else {})
-        return self._search(operation, wanted, min_ms, max_ms, limit)
+        found = self._search(operation, wanted, min_ms, max_ms, limit)
+        if not found and self._why_none:
+            warnings.warn(self._why_none, stacklevel=2)
+        return found
 
     def frame(self, traces: list[Trace] | None = None, kind: str = "produce", limit: int = 200) -> "pd.DataFrame":
         """One row a span, over several traces; the newest of `kind` if none are given."""
@@ -107,7 +115,7 @@ class Traces:
 
         chosen = self.find(kind, limit=limit) if traces is None else traces
         if not chosen:
-            raise NoTracesError(f"there is no {kind} trace yet: produce or fetch something first")
+            raise self._none(f"there is no {kind} trace yet: produce or fetch something first")
         return pd.concat([trace.to_dataframe() for trace in chosen], ignore_index=True)
 
     def compare(self, first: Trace, second: Trace) -> "pd.DataFrame":
@@ -121,6 +129,9 @@ class Traces:
         both = both.reindex([*left.index, *(name for name in right.index if name not in left.index)])
         both["difference_ms"] = both["second_ms"] - both["first_ms"]
         return both.rename_axis("hop").reset_index()
+
+    def _none(self, sentence: str) -> NoTracesError:
+        return NoTracesError(f"{sentence} ({self._why_none})" if self._why_none else sentence)
 
     def _operation(self, kind: str) -> str:
         if kind not in OPERATIONS:

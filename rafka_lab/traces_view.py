@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 from rafka_lab.errors import NoTracesError
 from traces import names
 from traces.client import JaegerClient
-from traces.errors import JaegerError, TraceNotFoundError
+from traces.errors import JaegerError, TraceFormatError, TraceNotFoundError
 from traces.jaeger_program import URL_VARIABLE
 from traces.model import Trace
 
@@ -67,6 +67,8 @@ class Traces:
             return self.client.trace(trace_id, wait=wait, spans=spans)
         except TraceNotFoundError as error:
             raise self._none(str(error)) from None
+        except (JaegerError, TraceFormatError) as error:
+            raise NoTracesError(str(error)) from None
 
     def of(self, record: Any, wait: float = WAIT_SECONDS) -> Trace:
         """The trace of a record: a row of what `produce`, `fetch` or `wal.frame` gave."""
@@ -155,6 +157,6 @@ class Traces:
                     limit=limit,
                 ):
                     found.setdefault(trace.trace_id, trace)
-        except JaegerError as error:
+        except (JaegerError, TraceFormatError) as error:
             raise NoTracesError(str(error)) from None
         return sorted(found.values(), key=lambda trace: trace.start_ns, reverse=True)[:limit]

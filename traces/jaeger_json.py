@@ -110,7 +110,7 @@ def traces_of_otlp(document: Any) -> list[Trace]:
     """The traces of an OTLP document, in the order of their first spans."""
     try:
         request = request_of(document)
-    except MalformedError as error:
+    except (MalformedError, UnicodeEncodeError) as error:
         raise TraceFormatError(f"the document is no OTLP JSON: {error}") from None
     spans: dict[str, list[Span]] = {}
     for resource_spans in request.resource_spans:
@@ -121,6 +121,20 @@ def traces_of_otlp(document: Any) -> list[Trace]:
                 made = _span_of_otlp(span, service, resource, scope_spans.scope.name)
                 spans.setdefault(made.trace_id, []).append(made)
     return [Trace(trace_id, group) for trace_id, group in spans.items()]
+
+
+def otlp_by_trace(document: Any) -> dict[str, dict[str, Any]]:
+    """The same as a document for each trace id, to read what can be read where one trace is damaged."""
+    parts: dict[str, list[dict[str, Any]]] = {}
+    try:
+        for resource_spans in document["resourceSpans"]:
+            for scope_spans in resource_spans["scopeSpans"]:
+                for span in scope_spans["spans"]:
+                    one = {**resource_spans, "scopeSpans": [{**scope_spans, "spans": [span]}]}
+                    parts.setdefault(str(span.get("traceId")), []).append(one)
+    except (KeyError, TypeError, AttributeError) as error:
+        raise TraceFormatError(f"the document is no OTLP JSON: {error!r}") from None
+    return {trace_id: {"resourceSpans": part} for trace_id, part in parts.items()}
 
 
 def _span_of_otlp(given: Any, service: str, resource: dict[str, Any], scope: str) -> Span:

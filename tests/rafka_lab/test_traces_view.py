@@ -50,8 +50,9 @@ def test_what_has_no_trace_is_said(shared_lab: Lab, monkeypatch: pytest.MonkeyPa
     assert not Traces("").available
     with pytest.raises(NoTracesError, match="JAEGER_URL"):
         Traces("").last()
-    with pytest.raises(NoTracesError, match="no Jaeger API answers"):
-        Traces("http://127.0.0.1:1").last(wait=0)
+    for ask in (Traces("http://127.0.0.1:1").last, lambda wait: Traces("http://127.0.0.1:1").get("ab" * 16, wait)):
+        with pytest.raises(NoTracesError, match="no Jaeger API answers"):
+            ask(wait=0)
 
 
 def test_the_viewer_is_framed_and_a_real_jaeger_too(shared_lab: Lab, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -59,12 +59,12 @@ class Traces:
             )
         return JaegerClient(self.url)
 
-    def get(self, trace_id: str, wait: float = WAIT_SECONDS, spans: int = len(names.PRODUCE_CHAIN)) -> Trace:
+    def get(self, trace_id: str, wait: float = WAIT_SECONDS) -> Trace:
         """One trace, waiting a moment for its last spans."""
         if not trace_id or trace_id != trace_id:
             raise NoTracesError("this record has no trace id: its request was not traced")
         try:
-            return self.client.trace(trace_id, wait=wait, spans=spans)
+            return self.client.whole_trace(trace_id, wait)
         except TraceNotFoundError as error:
             raise self._none(str(error)) from None
         except (JaegerError, TraceFormatError) as error:

@@ -14,6 +14,7 @@ from typing import Any
 from urllib.parse import quote, urlencode
 
 from traces import jaeger_json
+from traces.arrival import Arrival
 from traces.errors import JaegerError, TraceFormatError, TraceNotFoundError
 from traces.model import Trace
 
@@ -101,16 +102,12 @@ class JaegerClient:
     def trace(self, trace_id: str, wait: float = 0.0, spans: int = 1) -> Trace:
         """One trace. With `wait`, seconds are given for at least so many `spans` to arrive; what is there then is
         returned, and TraceNotFoundError raised if it is nothing."""
-        deadline = time.monotonic() + wait
-        while True:
-            found = self._trace(trace_id)
-            if time.monotonic() >= deadline or (found is not None and len(found) >= spans):
-                break
-            time.sleep(_POLL_SECONDS)
-        if found is None:
-            hint = "spans arrive a moment after they end; ask again, or with wait=2"
-            raise TraceNotFoundError(f"{self.url} has no trace {trace_id} ({hint})")
-        return found
+        return self._wait_for(trace_id, wait, lambda found: len(found) >= spans)
+
+    def whole_trace(self, trace_id: str, wait: float) -> Trace:
+        """One trace as soon as all of it is here, as far as that can be known; after `wait` seconds what is there."""
+        arrival = Arrival()
+        return self._wait_for(trace_id, wait, lambda found: arrival.is_over(found, time.monotonic()))
 
     def dependencies(
         self, end: Moment | None = None, lookback: Length = DEFAULT_LOOKBACK
@@ -124,6 +121,18 @@ class JaegerClient:
             lookback=back // timedelta(milliseconds=1),
         )
         return sorted((item["parent"], item["child"], item["callCount"]) for item in found)
+
+    def _wait_for(self, trace_id: str, wait: float, enough: Callable[[Trace], bool]) -> Trace:
+        deadline = time.monotonic() + wait
+        while True:
+            found = self._trace(trace_id)
+            if time.monotonic() >= deadline or (found is not None and enough(found)):
+                break
+            time.sleep(_POLL_SECONDS)
+        if found is None:
+            hint = "spans arrive a moment after they end; ask again, or with wait=2"
+            raise TraceNotFoundError(f"{self.url} has no trace {trace_id} ({hint})")
+        return found
 
     def _trace(self, trace_id: str) -> Trace | None:
         path = quote(trace_id, safe="")

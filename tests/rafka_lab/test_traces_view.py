@@ -1,5 +1,7 @@
 """The traces of a lab: of a record, the last one, those that fit, two side by side."""
 
+import time
+
 import pytest
 
 from rafka_lab import Lab
@@ -7,6 +9,9 @@ from rafka_lab.errors import NoTracesError
 from rafka_lab.frames import jaeger_frame, proxied
 from rafka_lab.traces_view import Traces
 from traces import names
+
+API_VERSIONS = 18
+PATIENCE = 30.0
 
 
 def test_a_record_leads_to_its_trace_and_back(shared_lab: Lab, topic: str) -> None:
@@ -71,3 +76,12 @@ def test_a_remote_notebook_goes_through_its_own_server(monkeypatch: pytest.Monke
     monkeypatch.delenv("JUPYTERHUB_SERVICE_PREFIX")
     monkeypatch.setenv("RAFKA_LAB_PROXY", "1")
     assert proxied("http://127.0.0.1:5000/") == "/proxy/5000"
+
+
+def test_a_request_that_the_gateway_answers_itself_is_not_waited_for(shared_lab: Lab, topic: str) -> None:
+    shared_lab.traces.of(shared_lab.produce(topic, "x", linger_ms=0).iloc[0])
+    local = shared_lab.traces.find(tags={names.KAFKA_API_KEY: API_VERSIONS})[0]
+    began = time.monotonic()
+    whole = shared_lab.traces.get(local.trace_id, PATIENCE)
+    assert time.monotonic() - began < PATIENCE / 2
+    whole.assert_chain(names.LOCAL_CHAIN)

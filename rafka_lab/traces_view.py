@@ -19,6 +19,8 @@ if TYPE_CHECKING:
 # Spans are sent in groups, about once a second at worst.
 WAIT_SECONDS = 5.0
 _POLL_SECONDS = 0.05
+# A cell that ends with `lab.traces` must not hang where nothing answers.
+_SHOWN_SECONDS = 2.0
 # Among so many of the newest there is one without an error, or none that matters.
 _LAST_LOOKED_AT = 20
 # `last("produce")`: the span that only such a trace has.
@@ -43,7 +45,7 @@ class Traces:
     def __repr__(self) -> str:
         if not self.url:
             return "<Traces: nothing collects them>"
-        return f"<Traces at {'; '.join(filter(None, (self.url, self._why_none)))}>"
+        return f"<Traces at {'; '.join(filter(None, (self.url, *self._losses(), self._why_none)))}>"
 
     @property
     def available(self) -> bool:
@@ -131,6 +133,15 @@ class Traces:
         both = both.reindex([*left.index, *(name for name in right.index if name not in left.index)])
         both["difference_ms"] = both["second_ms"] - both["first_ms"]
         return both.rename_axis("hop").reset_index()
+
+    def _losses(self) -> list[str]:
+        """What is missing from the traces that are there. Never raises: it is asked for whenever this is shown."""
+        try:
+            lost = JaegerClient(self.url or "", timeout=_SHOWN_SECONDS).lost_spans()
+        except JaegerError as error:
+            return [str(error)]
+        said = {"dropped": "dropped by recorders", "rejected": "rejected by the collector"}
+        return [f"spans {said[name]}: {count:,}" for name, count in lost.items() if count]
 
     def _none(self, sentence: str) -> NoTracesError:
         return NoTracesError(f"{sentence} ({self._why_none})" if self._why_none else sentence)

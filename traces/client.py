@@ -122,6 +122,11 @@ class JaegerClient:
         )
         return sorted((item["parent"], item["child"], item["callCount"]) for item in found)
 
+    def lost_spans(self) -> dict[str, int]:
+        """How many spans never came to the store, `dropped` by recorders or `rejected`; a real Jaeger does not say."""
+        stats = self._get("/api/stats", missing={})
+        return {name: int(stats.get(name) or 0) for name in ("dropped", "rejected")}
+
     def _wait_for(self, trace_id: str, wait: float, enough: Callable[[Trace], bool]) -> Trace:
         deadline = time.monotonic() + wait
         while True:

@@ -535,6 +535,30 @@ def test_the_collectors_page_explains_an_empty_a_failing_and_a_dead_store(
     keep(page, "dead")
 
 
+def test_spans_that_never_came_are_said_above_the_list(new_page: NewPage, server: Any, keep: Keep) -> None:
+    page = new_page()
+    page.goto(server.url)
+    page.get_by_text("No traces yet").wait_for()
+    notices = page.locator(".rtv-results .rtv-notice")
+    server.stats = {"spans": 0, "dropped": 1, "rejected": 0}
+    page.get_by_role("button", name="Refresh").click()
+    page.get_by_text("1 span was dropped by recorders").wait_for()
+    assert notices.count() == 1
+    server.traces = [produce_trace(i) for i in range(1, 13)]
+    server.stats = {"spans": 84, "dropped": 12_345, "rejected": 3}
+    page.keyboard.press("r")
+    page.get_by_text("12,345 spans were dropped by recorders").wait_for()
+    assert "3 spans were rejected" in notices.nth(1).inner_text()
+    assert page.locator(".rtv-card").first.is_visible()
+    keep(page, "list")
+    page.locator(".rtv-card").first.click()
+    page.get_by_role("button", name="All traces").click()
+    page.get_by_text("12,345 spans were dropped by recorders").wait_for()
+    server.stats = {"spans": 84, "dropped": 0, "rejected": 0}
+    page.get_by_role("button", name="Search").click()
+    expect(notices).to_have_count(0)
+
+
 WIDGET = """async (traces) => {
   const widget = (await import('/viewer/viewer.js')).default;
   window.models = ['a', 'b'].map((id) => {

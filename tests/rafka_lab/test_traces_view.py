@@ -85,3 +85,15 @@ def test_a_request_that_the_gateway_answers_itself_is_not_waited_for(shared_lab:
     whole = shared_lab.traces.get(local.trace_id, PATIENCE)
     assert time.monotonic() - began < PATIENCE / 2
     whole.assert_chain(names.LOCAL_CHAIN)
+
+
+def test_what_shows_the_traces_says_how_many_spans_were_lost() -> None:
+    with Lab(environment={"OTEL_BSP_MAX_QUEUE_SIZE": "1", "OTEL_BSP_MAX_EXPORT_BATCH_SIZE": "1"}) as lab:
+        assert "dropped" not in repr(lab.traces)
+        lab.produce("t", [str(number) for number in range(200)], linger_ms=0)
+        end = time.monotonic() + PATIENCE
+        while "spans dropped by recorders: " not in repr(lab.traces):
+            assert time.monotonic() < end, repr(lab.traces)
+            time.sleep(0.1)
+        url = lab.traces_url
+    assert "no Jaeger API answers" in repr(Traces(url))

@@ -17,6 +17,9 @@ NAMES = [row[0] for row in PRODUCE]
 # Rows in the document for a trace of any length: those that fit the window, and a margin for scrolling.
 ROW_BOUND = 80
 
+# The ends of the shown time range, for scripts in the page.
+HANDLES = "document.querySelectorAll('.rtv-map-handle')"
+
 NewPage = Callable[..., Any]
 Keep = Callable[[Any, str], None]
 
@@ -134,6 +137,155 @@ def test_the_keyboard_walks_folds_and_opens_the_tree(show: Any, keep: Keep) -> N
     keep(page, "help")
     page.keyboard.press("Escape")
     assert not page.get_by_role("dialog").is_visible()
+
+
+def name_of_selected(page: Any) -> str:
+    return str(page.locator(".rtv-sel .rtv-op").inner_text())
+
+
+def test_links_are_in_the_detail_and_lead_to_other_traces_and_spans(show: Any, keep: Keep) -> None:
+    first, second = produce_trace(1), produce_trace(2)
+    connect, request = first["spans"][:2]
+    target = second["spans"][4]
+    within = {"refType": "FOLLOWS_FROM", "traceID": first["traceID"], "spanID": first["spans"][5]["spanID"]}
+    beyond = {"refType": "FOLLOWS_FROM", "traceID": second["traceID"], "spanID": target["spanID"]}
+    request["references"] += [within, beyond]
+    page = show([first, second], trace_id=first["traceID"])
+    row(page, "gateway.kafka.connect").click()
+    links = page.locator(".rtv-detail .rtv-section", has_text="Links")
+    assert links.locator("summary").inner_text().split() == ["Links", "1"]
+    assert links.locator(".rtv-tag").inner_text() == "follows from"
+    nowhere = connect["references"][0]
+    links.get_by_role("button", name=f"trace {nowhere['traceID']} span {nowhere['spanID']}").click()
+    page.get_by_text(f"Trace {nowhere['traceID']} is not among the traces shown here.").wait_for()
+    row(page, "gateway.kafka.request").click()
+    assert links.locator(".rtv-link").count() == 2
+    keep(page, "links")
+    links.get_by_role("button", name=f"span {within['spanID']}").click()
+    assert page.locator(".rtv-detail h3").inner_text() == name_of_selected(page) == "kafkaop.ack"
+    assert links.locator("summary").inner_text().split() == ["Links", "0"]
+    row(page, "gateway.kafka.request").click()
+    links.get_by_role("button", name=f"trace {beyond['traceID']}").click()
+    page.locator(".rtv-trace-id", has_text=second["traceID"]).wait_for()
+    assert page.locator(".rtv-detail h3").inner_text() == name_of_selected(page) == "broker.produce.store"
+
+
+def test_a_link_is_followed_to_a_trace_that_only_the_store_has(new_page: NewPage, server: Any) -> None:
+    linking, linked = produce_trace(1), produce_trace(2)
+    linking["spans"][0]["references"] = [
+        {"refType": "FOLLOWS_FROM", "traceID": linked["traceID"], "spanID": linked["spans"][0]["spanID"]}
+    ]
+    server.traces = [linking, linked]
+    page = new_page()
+    page.goto(f"{server.url}/#/trace/{linking['traceID']}?span={linking['spans'][0]['spanID']}")
+    page.get_by_role("button", name=f"trace {linked['traceID']}").click()
+    page.locator(".rtv-trace-id", has_text=linked["traceID"]).wait_for()
+    assert page.url.endswith(f"#/trace/{linked['traceID']}?span={linked['spans'][0]['spanID']}")
+    page.go_back()
+    page.locator(".rtv-trace-id", has_text=linking["traceID"]).wait_for()
+
+
+def test_the_keys_of_a_trace_do_what_the_help_says(show: Any) -> None:
+    page = show(produce_trace())
+    press = page.keyboard.press
+    page.get_by_role("tree").focus()
+    for _ in range(5):
+        press("ArrowDown")
+    assert name_of_selected(page) == "broker.produce.store"
+    press("z")
+    # 640 to 1,430 of 2,180 us, and a twentieth of its length on either side.
+    assert range_of(page) == pytest.approx((27.5, 67.4), abs=0.2)
+    press("Shift+ArrowRight")
+    assert range_of(page) == pytest.approx((35.5, 75.4), abs=0.2)
+    press("Shift+ArrowLeft")
+    press("Shift+ArrowLeft")
+    assert range_of(page) == pytest.approx((19.5, 59.4), abs=0.2)
+    assert name_of_selected(page) == "broker.produce.store", "the arrows with Shift move the range only"
+    press("0")
+    assert range_of(page) == (0, 100)
+    press("c")
+    assert page.locator(".rtv-crit").count() == 0
+    press("c")
+    assert page.locator(".rtv-crit").count() > 0
+    press("/")
+    page.keyboard.type("kafkaop.ack")
+    page.get_by_role("tree").focus()
+    walked = []
+    for key in ("n", "n", "n", "Shift+N"):
+        press(key)
+        walked.append(name_of_selected(page))
+    assert walked == ["kafkaop.ack", "kafkaop.ack_received", "kafkaop.ack", "kafkaop.ack_received"]
+    press("s")
+    page.get_by_role("columnheader", name="Self").wait_for()
+    press("s")
+    assert page.get_by_role("tree").is_visible()
+    press("Enter")
+    assert page.locator(".rtv-detail h3").inner_text() == "kafkaop.ack_received"
+
+
+def test_ctrl_and_the_wheel_zoom_at_the_pointer(show: Any) -> None:
+    page = show(produce_trace())
+    axis = page.locator(".rtv-axis").bounding_box()
+    tree = page.get_by_role("tree").bounding_box()
+    page.mouse.move(axis["x"] + axis["width"] * 0.25, tree["y"] + 40)
+    page.keyboard.down("Control")
+    for _ in range(3):
+        page.mouse.wheel(0, -100)
+    page.keyboard.up("Control")
+    shown = 100 * 0.8**3
+    # What is under the pointer stays there.
+    expect(page.locator(".rtv-map-handle").nth(0)).not_to_have_attribute("aria-valuenow", "0")
+    page.wait_for_function(f"() => {HANDLES}[1].ariaValueNow - {HANDLES}[0].ariaValueNow < {shown + 0.2}")
+    assert range_of(page) == pytest.approx((25 - shown * 0.25, 25 + shown * 0.75), abs=0.3)
+    page.mouse.wheel(0, 100)
+    assert range_of(page)[1] - range_of(page)[0] == pytest.approx(shown, abs=0.2), "the wheel alone scrolls"
+
+
+@pytest.mark.parametrize("place", ["trace", "list", "compare"])
+def test_keys_that_work_anywhere_export_import_and_change_the_theme(show: Any, place: str) -> None:
+    page = show([produce_trace(1), produce_trace(2)], mode=place)
+    page.locator("[role=tree], [role=listbox]").first.focus()
+    before = page.locator(".rtv").get_attribute("data-theme")
+    page.keyboard.press("t")
+    assert page.locator(".rtv").get_attribute("data-theme") != before
+    chosen = "e => e.addEventListener('click', event => { event.preventDefault(); e.dataset.opened = 'yes'; })"
+    page.locator("input[type=file]").evaluate(chosen)
+    page.keyboard.press("i")
+    assert page.locator("input[type=file]").get_attribute("data-opened") == "yes"
+    with page.expect_download() as caught:
+        page.keyboard.press("x")
+    saved = json.loads(Path(caught.value.path()).read_text())["data"]
+    assert len(saved) == (1 if place == "trace" else 2)
+    page.keyboard.press("?")
+    assert page.get_by_role("dialog").is_visible()
+
+
+def test_the_keys_of_the_list_and_the_comparison_do_what_the_help_says(new_page: NewPage, server: Any) -> None:
+    server.traces = [produce_trace(i) for i in range(1, 4)]
+    page = new_page()
+    page.goto(server.url)
+    expect(page.locator(".rtv-card")).to_have_count(3)
+    server.traces.append(produce_trace(4))
+    page.keyboard.press("r")
+    expect(page.locator(".rtv-card")).to_have_count(4)
+    page.keyboard.press("s")
+    page.get_by_role("columnheader", name="Self").wait_for()
+    page.keyboard.press("s")
+    for key in ("m", "ArrowDown", "m"):
+        page.keyboard.press(key)
+    assert [box.is_checked() for box in page.locator(".rtv-card input").all()] == [True, True, False, False]
+    page.keyboard.press("m")
+    page.keyboard.press("m")
+    page.keyboard.press("d")
+    page.get_by_role("tree", name="Both traces").wait_for()
+    sides = [page.get_by_label(f"Trace {side}") for side in "AB"]
+    first, second = (side.input_value() for side in sides)
+    page.keyboard.press("w")
+    assert [side.input_value() for side in sides] == [second, first] != [first, second]
+    page.keyboard.press("s")
+    page.get_by_role("table", name="Differences per hop").wait_for()
+    page.keyboard.press("s")
+    page.get_by_role("tree", name="Both traces").wait_for()
 
 
 def test_find_marks_and_walks_the_matches(show: Any, keep: Keep) -> None:

@@ -1903,7 +1903,6 @@ class TraceView extends View {
     const anywhere = {
       "/": () => this.findBox.focus(),
       s: () => this.showTab(onTree ? "statistics" : "timeline"),
-      x: () => this.viewer.exportTraces([this.trace]),
       b: () => this.viewer.showList(),
       Escape: () => (this.detail.hidden ? this.viewer.showList() : this.closeDetail()),
     };
@@ -2519,7 +2518,6 @@ class ListView extends View {
       " ": () => trace && this.viewer.mark(trace.id),
       m: () => trace && this.viewer.mark(trace.id),
       d: () => this.viewer.compareMarked(),
-      x: () => this.viewer.exportTraces(this.shown),
     };
     if (event.key === "Enter" && trace && event.target === this.rows.element) {
       this.viewer.showTrace(trace.id);
@@ -3525,10 +3523,24 @@ class Viewer {
       if (event.key === "Escape") event.target.blur();
       return;
     }
-    const own = {"?": () => this.help.showModal(), t: () => this.toggleTheme(), i: () => this.pickFile()};
+    const own = {
+      "?": () => this.help.showModal(),
+      t: () => this.toggleTheme(),
+      i: () => this.pickFile(),
+      x: () => this.exportShown(),
+    };
     if (own[event.key]) own[event.key]();
     else if (!this.view?.key(event)) return;
+    else this.keepFocus();
     event.preventDefault();
+  }
+
+  /** A key that takes the focused element out of the page, such as "s", must not take the other keys with it. */
+  keepFocus() {
+    const focused = document.activeElement;
+    if (focused !== this.element && this.element.contains(focused)) return;
+    this.element.focus({preventScroll: true});
+    this.view.focus?.(); // without effect while its rows are not shown
   }
 
   destroy() {

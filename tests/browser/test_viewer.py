@@ -11,6 +11,8 @@ import pytest
 from playwright.sync_api import expect
 from sample_traces import PRODUCE, large_trace, otlp, produce_trace, skewed_trace, span, tag, trace
 
+from lab.widgets.trace_viewer import TraceViewer
+from traces import jaeger_json
 from traces.viewer import static_html
 
 NAMES = [row[0] for row in PRODUCE]
@@ -510,22 +512,29 @@ def test_nothing_in_a_trace_runs_or_becomes_markup(show: Any, new_page: NewPage,
     assert page.locator(".rtv img, .rtv script, .rtv a[href^=javascript]").count() == 0
 
 
+# Idle and scrolling in turns: what else the machine does is in both.
 FRAMES = """async () => {
   const tree = document.querySelector('[role=tree]');
-  const frames = [];
   let most = 0;
-  let last = performance.now();
-  for (let step = 0; step < 120; step += 1) {
-    tree.scrollTop += 1700;
-    await new Promise(requestAnimationFrame);
-    const now = performance.now();
-    frames.push(now - last);
-    last = now;
-    most = Math.max(most, tree.querySelectorAll('[role=treeitem]').length);
+  const frames = {idle: [], scrolling: []};
+  const next = () => new Promise(requestAnimationFrame);
+  for (let turn = 0; turn < 12; turn += 1) {
+    const [kind, step] = turn % 2 ? ['scrolling', 1700] : ['idle', 0];
+    let last = await next();
+    for (let frame = 0; frame < 20; frame += 1) {
+      tree.scrollTop += step;
+      const now = await next();
+      frames[kind].push(now - last);
+      last = now;
+      most = Math.max(most, tree.querySelectorAll('[role=treeitem]').length);
+    }
   }
-  frames.sort((a, b) => a - b);
-  return {most, top: tree.scrollTop, median: frames[60], p95: frames[114], worst: frames[119]};
+  const sorted = (list) => list.toSorted((a, b) => a - b);
+  const [idle, scrolling] = [sorted(frames.idle), sorted(frames.scrolling)];
+  return {most, top: tree.scrollTop, idle: idle[60], median: scrolling[60], p95: scrolling[114], worst: scrolling[119]};
 }"""
+# Scrolling that draws only what is seen keeps up with the screen, on a busy machine too; what walks all spans does not.
+FRAME_BOUND = 3
 
 
 def test_ten_thousand_spans_scroll_with_a_bounded_document(show: Any, keep: Keep, output: Path) -> None:
@@ -536,6 +545,7 @@ def test_ten_thousand_spans_scroll_with_a_bounded_document(show: Any, keep: Keep
     (output / "frames-ms.json").write_text(json.dumps(result))
     assert result["top"] > 100_000
     assert 10 < result["most"] <= ROW_BOUND
+    assert result["median"] < FRAME_BOUND * result["idle"], result
     keep(page, "scrolled")
     page.get_by_role("searchbox").fill("index=9999")
     page.keyboard.press("Enter")
@@ -754,6 +764,27 @@ def test_the_widget_writes_the_selected_span_and_follows_its_traits(new_page: Ne
         "e => JSON.stringify([...getComputedStyle(e)].map(n => getComputedStyle(e)[n]))"
     )
     assert after == before, "the viewer's styles stay inside it"
+
+
+def test_the_form_of_an_exported_notebook_draws_the_waterfall_in_its_sandbox(
+    new_page: NewPage, tmp_path: Path, keep: Keep
+) -> None:
+    bundle = TraceViewer([jaeger_json.trace_of(produce_trace())])._repr_mimebundle_()
+    exported = tmp_path / "exported.html"
+    exported.write_text(f"<!doctype html><title>notebook</title>{bundle[0]['text/html']}", "utf-8")
+    page = new_page(offline=True)
+    page.goto(exported.as_uri())
+    [frame] = page.frames[1:]
+    frame.wait_for_selector("[role=treeitem]")
+    assert frame.evaluate("window.origin") == "null", "what a trace holds is apart from the notebook"
+    assert frame.locator(".rtv-op").all_inner_texts() == NAMES
+    bars = [bar.bounding_box() for bar in frame.locator(".rtv-bar").all()]
+    assert len(bars) == len(NAMES)
+    assert all(bar["width"] > 1 and bar["height"] > 1 for bar in bars)
+    assert bars[0]["x"] < bars[2]["x"] < bars[4]["x"] < bars[6]["x"], "each hop begins after the one above it"
+    frame.locator("[role=treeitem]", has_text="broker.produce.store").click()
+    assert frame.locator(".rtv-detail h3").inner_text() == "broker.produce.store"
+    keep(page, "open")
 
 
 def test_every_style_rule_is_scoped(show: Any) -> None:

@@ -33,6 +33,8 @@ class Lab(LabTools):
     `data=None` is a temporary folder that goes with `stop()`; `port=0` is a free port, kept until `stop()`.
     `advertise` is the host:port that clients are told, where it is not the one that the gateway listens on.
     `trace_ratio` is the share of requests that leave a trace; with 0 there is no collector.
+    `environment` is for the nodes, on top of this process's own. The standard `OTEL_*` variables win over what a lab
+    tells its nodes; where they keep spans from it, it says so when it starts, and an empty value takes one back.
     `jaeger="auto"` keeps traces in a real Jaeger instead: the one that JAEGER_URL names, or a program on PATH that is
     started as one more node; where there is neither, in the collector as always. A URL is a Jaeger that runs already.
     Between nodes of one machine record batches lie in shared memory, and only the rest of each op crosses the mesh;

@@ -140,6 +140,12 @@ class JaegerClient:
         return found
 
     def _trace(self, trace_id: str) -> Trace | None:
+        try:
+            return self._ask_for(trace_id)
+        except TraceFormatError as error:
+            raise TraceFormatError(f"trace {trace_id} of {self.url} cannot be read: {error}") from None
+
+    def _ask_for(self, trace_id: str) -> Trace | None:
         path = quote(trace_id, safe="")
         if self._v3():
             found = self._get(f"/api/v3/traces/{path}", missing={"result": {}})

@@ -7,7 +7,7 @@ from answers import answering, speaking
 from sample_traces import otlp, produce_trace
 
 from traces.client import JaegerClient
-from traces.errors import JaegerError
+from traces.errors import JaegerError, TraceFormatError
 
 NOW_US = 1_790_000_000_000_000
 
@@ -56,10 +56,15 @@ def test_one_trace_that_cannot_be_read_is_named_and_hides_no_other(api: str) -> 
             "/api/v3/services": {"services": ["s"]},
             "/api/v3/traces": {"result": damaged_otlp(good, bad)},
         }
+        answers[f"/api/v3/traces/{bad['traceID']}"] = answers["/api/v3/traces"]
     else:
         answers = {"/api/traces": {"data": [{**bad, "processes": {}}, good]}}
-    with answering(answers) as url, pytest.warns(UserWarning, match=f"trace {bad['traceID']} of {url}") as said:
-        found = JaegerClient(url).search("s")
+        answers[f"/api/traces/{bad['traceID']}"] = answers["/api/traces"]
+    with answering(answers) as url:
+        with pytest.warns(UserWarning, match=f"trace {bad['traceID']} of {url}") as said:
+            found = JaegerClient(url).search("s")
+        with pytest.raises(TraceFormatError, match=f"trace {bad['traceID']} of {url}"):
+            JaegerClient(url).trace(bad["traceID"])
     assert [trace.trace_id for trace in found] == [good["traceID"]]
     assert len(found[0]) == 7
     assert len(said) == 1

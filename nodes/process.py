@@ -31,6 +31,7 @@ EXIT_STUCK = 3
 # After the control pipe ended: longer than any clean stop, shorter than a person waits for leftovers to go.
 STUCK_SECONDS = 4.5
 _ENDPOINT_VARIABLES = ("OTEL_EXPORTER_OTLP_ENDPOINT", "OTEL_EXPORTER_OTLP_TRACES_ENDPOINT")
+_SAMPLER_VARIABLE = "OTEL_TRACES_SAMPLER"
 # New objects between two looks for garbage. Python's 700 are those of 20 requests, and spans that wait to be sent are
 # looked at again and again: 5 % of a busy gateway's time. Cycles are rare here, so little waits.
 GARBAGE_OBJECTS = 10_000
@@ -135,7 +136,7 @@ def set_up_logging(settings: argparse.Namespace) -> None:
 
 def set_up_traces(settings: argparse.Namespace, service: str) -> Provider | None:
     """Chooses the recorder for the spans that all libraries make through OpenTelemetry's API."""
-    if settings.traces is None and not any(name in os.environ for name in _ENDPOINT_VARIABLES):
+    if not _makes_spans(settings):
         # Without a provider the API looks for one in the environment at every request.
         trace.set_tracer_provider(NoOpTracerProvider())
         return None
@@ -143,6 +144,17 @@ def set_up_traces(settings: argparse.Namespace, service: str) -> Provider | None
         return configure(service, settings.traces, settings.trace_ratio, resource={"rafka.node": settings.name})
     except ConfigurationError as error:
         raise ProgramError(str(error)) from error
+
+
+def _makes_spans(settings: argparse.Namespace) -> bool:
+    """Whether any request is traced and its spans have somewhere to go. The standard variables win over flags."""
+    has_endpoint = settings.traces is not None or any(map(_is_set, _ENDPOINT_VARIABLES))
+    return has_endpoint and (settings.trace_ratio != 0 or _is_set(_SAMPLER_VARIABLE))
+
+
+def _is_set(variable: str) -> bool:
+    """OpenTelemetry takes an empty variable for none."""
+    return bool(os.environ.get(variable, "").strip())
 
 
 def end_traces(provider: Provider) -> None:

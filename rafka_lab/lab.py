@@ -13,7 +13,7 @@ from rafka_lab.errors import LabError
 from rafka_lab.folder import DataFolder, wait_port_free, wait_unlocked
 from rafka_lab.frames import traces_page
 from rafka_lab.mesh_paths import MeshPaths
-from rafka_lab.node import Node, State, crash_report
+from rafka_lab.node import Node, State, crash_report, process_environment
 from rafka_lab.plan import AUTO, COLLECTOR, GATEWAY, JAEGER, Plan
 from rafka_lab.registry import Entry
 from rafka_lab.tools import LabTools
@@ -33,6 +33,8 @@ class Lab(LabTools):
     `data=None` is a temporary folder that goes with `stop()`; `port=0` is a free port, kept until `stop()`.
     `advertise` is the host:port that clients are told, where it is not the one that the gateway listens on.
     `trace_ratio` is the share of requests that leave a trace; with 0 there is no collector.
+    `environment` is for the nodes, on top of this process's own. The standard `OTEL_*` variables win over what a lab
+    tells its nodes; where they keep spans from it, it says so when it starts, and an empty value takes one back.
     `jaeger="auto"` keeps traces in a real Jaeger instead: the one that JAEGER_URL names, or a program on PATH that is
     started as one more node; where there is neither, in the collector as always. A URL is a Jaeger that runs already.
     Between nodes of one machine record batches lie in shared memory, and only the rest of each op crosses the mesh;
@@ -73,6 +75,7 @@ class Lab(LabTools):
         given = {flag: str(value) for flag, value in options.items() if value is not None}
         self._plan = Plan(self._folder, brokers, port, advertise, given, trace_ratio, jaeger, shared_bodies)
         self._environment = dict(environment or {})
+        self._why_no_traces = ""
         self._report_crash = on_crash or _show_crash
         self._nodes: dict[str, Node] = {}
         self._mesh_paths = MeshPaths(self._nodes, self._plan)
@@ -111,6 +114,11 @@ class Lab(LabTools):
         return self._plan.traces_url
 
     @property
+    def why_no_traces(self) -> str:
+        """Why `traces` stays empty although there is a store for them: a variable of this environment wants it so."""
+        return self._why_no_traces
+
+    @property
     def nodes(self) -> Mapping[str, Node]:
         """The processes by name: `gateway`, `broker-0`, `broker-1` and so on, `collector` (or `jaeger`) for spans."""
         return MappingProxyType(self._nodes)
@@ -138,6 +146,8 @@ class Lab(LabTools):
             entry = Entry(self._about())
             self._finalizer = weakref.finalize(self, _end, self._nodes, self._mesh_paths, self._folder, entry)
             _running.add(self)
+        if self._why_no_traces:
+            _say(f"rafka-lab: warning: {self._why_no_traces}\n")
         return self
 
     def stop(self) -> None:
@@ -181,6 +191,7 @@ class Lab(LabTools):
     def _prepare(self) -> None:
         plan = self._plan
         plan.prepare()
+        self._why_no_traces = plan.why_no_traces(process_environment(self._environment))
         self._nodes.clear()
         for index, name in enumerate(plan.brokers):
             self._nodes[name] = self._node(name, "broker", "nodes.broker", functools.partial(plan.broker_flags, index))
@@ -256,7 +267,12 @@ class Lab(LabTools):
 
 
 def _show_crash(node: Node) -> None:
-    sys.stderr.write(crash_report(node))
+    _say(crash_report(node))
+
+
+def _say(text: str) -> None:
+    """On stderr, which a notebook shows in colour below the cell; Python's warnings are said once and then no more."""
+    sys.stderr.write(text)
     sys.stderr.flush()
 
 

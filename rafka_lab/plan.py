@@ -7,6 +7,7 @@ from nodes.mesh.identity import load_or_create_key, load_ports, save_ports
 from nodes.mesh.quic import join_address, node_id_of
 from rafka_lab.errors import LabError
 from rafka_lab.folder import DataFolder, free_mesh_ports, free_port
+from rafka_lab.otel_environment import why_no_traces
 from traces.errors import ConfigurationError
 from traces.jaeger_program import URL_VARIABLE, JaegerPlace, find_program, find_url
 
@@ -73,6 +74,13 @@ class Plan:
             place = JaegerPlace(query, f"http://127.0.0.1:{free_port()}" if self._jaeger_program else query)
         self.traces_url, self._otlp_url = place.url, place.otlp
 
+    def why_no_traces(self, environ: Mapping[str, str]) -> str:
+        """Why nodes with this environment leave the lab's own store empty; nothing if they do not, or it has none.
+
+        For a Jaeger of the user's, the variables may well name its own receiver.
+        """
+        return why_no_traces(self._otlp_url, environ) if self.trace_store else ""
+
     def _users_jaeger(self) -> JaegerPlace | None:
         try:
             return find_url() if self._jaeger == AUTO else find_url({URL_VARIABLE: self._jaeger or ""})
@@ -118,7 +126,9 @@ class Plan:
         return ["--program", str(self._jaeger_program), "--folder", str(self._folder.node(JAEGER)), *ports]
 
     def _traces(self) -> list[str]:
-        return ["--traces", self._otlp_url, "--trace-ratio", str(self._trace_ratio)] if self._otlp_url else []
+        """The ratio always: an `OTEL_*` variable that names a collector must not turn on what was turned off."""
+        place = ["--traces", self._otlp_url] if self._otlp_url else []
+        return [*place, "--trace-ratio", str(self._trace_ratio)]
 
     def _identity(self, name: str) -> str:
         return node_id_of(load_or_create_key(self._folder.node(name)))

@@ -59,6 +59,11 @@ class LabTools(ABC):
         return None
 
     @property
+    def why_no_traces(self) -> str:
+        """What keeps spans from `traces_url`, in one sentence; empty if nothing is known to."""
+        return ""
+
+    @property
     def has_real_jaeger(self) -> bool:
         """Whether `traces_url` is a Jaeger with a page of its own."""
         return False
@@ -125,7 +130,7 @@ class LabTools(ABC):
         """The lab's traces."""
         from rafka_lab.traces_view import Traces
 
-        return Traces(self.traces_url)
+        return Traces(self.traces_url, self.why_no_traces)
 
     @cached_property
     def faults(self) -> "Faults":

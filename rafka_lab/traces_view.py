@@ -2,13 +2,14 @@
 
 import os
 import time
+import warnings
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
 from rafka_lab.errors import NoTracesError
 from traces import names
 from traces.client import JaegerClient
-from traces.errors import JaegerError, TraceNotFoundError
+from traces.errors import JaegerError, TraceFormatError, TraceNotFoundError
 from traces.jaeger_program import URL_VARIABLE
 from traces.model import Trace
 
@@ -18,6 +19,8 @@ if TYPE_CHECKING:
 # Spans are sent in groups, about once a second at worst.
 WAIT_SECONDS = 5.0
 _POLL_SECONDS = 0.05
+# A cell that ends with `lab.traces` must not hang where nothing answers.
+_SHOWN_SECONDS = 2.0
 # Among so many of the newest there is one without an error, or none that matters.
 _LAST_LOOKED_AT = 20
 # `last("produce")`: the span that only such a trace has.
@@ -32,13 +35,17 @@ OPERATIONS = {
 
 
 class Traces:
-    """Asks the Jaeger API at `url`; without one, every question says how to get it."""
+    """Asks the Jaeger API at `url`; without one, every question says how to get it. `why_none` is said wherever there
+    is nothing: what keeps spans from that place."""
 
-    def __init__(self, url: str | None) -> None:
+    def __init__(self, url: str | None, why_none: str = "") -> None:
         self.url = url or os.environ.get(URL_VARIABLE) or None
+        self._why_none = why_none
 
     def __repr__(self) -> str:
-        return f"<Traces at {self.url}>" if self.url else "<Traces: nothing collects them>"
+        if not self.url:
+            return "<Traces: nothing collects them>"
+        return f"<Traces at {'; '.join(filter(None, (self.url, *self._losses(), self._why_none)))}>"
 
     @property
     def available(self) -> bool:
@@ -54,13 +61,15 @@ class Traces:
             )
         return JaegerClient(self.url)
 
-    def get(self, trace_id: str, wait: float = WAIT_SECONDS, spans: int = len(names.PRODUCE_CHAIN)) -> Trace:
+    def get(self, trace_id: str, wait: float = WAIT_SECONDS) -> Trace:
         """One trace, waiting a moment for its last spans."""
         if not trace_id or trace_id != trace_id:
             raise NoTracesError("this record has no trace id: its request was not traced")
         try:
-            return self.client.trace(trace_id, wait=wait, spans=spans)
+            return self.client.whole_trace(trace_id, wait)
         except TraceNotFoundError as error:
+            raise self._none(str(error)) from None
+        except (JaegerError, TraceFormatError) as error:
             raise NoTracesError(str(error)) from None
 
     def of(self, record: Any, wait: float = WAIT_SECONDS) -> Trace:
@@ -83,7 +92,7 @@ class Traces:
                 if errors or not whole.errors:  # the span with the error may have come last
                     return whole
             if time.monotonic() > deadline:
-                raise NoTracesError(f"{self.url} has no {kind} trace yet: produce or fetch something first")
+                raise self._none(f"{self.url} has no {kind} trace yet: produce or fetch something first")
             time.sleep(_POLL_SECONDS)
 
     def find(
@@ -99,7 +108,10 @@ class Traces:
         """Traces that fit all that is given, newest first."""
         operation = self._operation(kind) if kind else None
         wanted = dict(tags or {}) | ({names.KAFKA_TOPIC: topic} if topic else {})
-        return self._search(operation, wanted, min_ms, max_ms, limit)
+        found = self._search(operation, wanted, min_ms, max_ms, limit)
+        if not found and self._why_none:
+            warnings.warn(self._why_none, stacklevel=2)
+        return found
 
     def frame(self, traces: list[Trace] | None = None, kind: str = "produce", limit: int = 200) -> "pd.DataFrame":
         """One row a span, over several traces; the newest of `kind` if none are given."""
@@ -107,7 +119,7 @@ class Traces:
 
         chosen = self.find(kind, limit=limit) if traces is None else traces
         if not chosen:
-            raise NoTracesError(f"there is no {kind} trace yet: produce or fetch something first")
+            raise self._none(f"there is no {kind} trace yet: produce or fetch something first")
         return pd.concat([trace.to_dataframe() for trace in chosen], ignore_index=True)
 
     def compare(self, first: Trace, second: Trace) -> "pd.DataFrame":
@@ -121,6 +133,18 @@ class Traces:
         both = both.reindex([*left.index, *(name for name in right.index if name not in left.index)])
         both["difference_ms"] = both["second_ms"] - both["first_ms"]
         return both.rename_axis("hop").reset_index()
+
+    def _losses(self) -> list[str]:
+        """What is missing from the traces that are there. Never raises: it is asked for whenever this is shown."""
+        try:
+            lost = JaegerClient(self.url or "", timeout=_SHOWN_SECONDS).lost_spans()
+        except JaegerError as error:
+            return [str(error)]
+        said = {"dropped": "dropped by recorders", "rejected": "rejected by the collector"}
+        return [f"spans {said[name]}: {count:,}" for name, count in lost.items() if count]
+
+    def _none(self, sentence: str) -> NoTracesError:
+        return NoTracesError(f"{sentence} ({self._why_none})" if self._why_none else sentence)
 
     def _operation(self, kind: str) -> str:
         if kind not in OPERATIONS:
@@ -144,6 +168,6 @@ class Traces:
                     limit=limit,
                 ):
                     found.setdefault(trace.trace_id, trace)
-        except JaegerError as error:
+        except (JaegerError, TraceFormatError) as error:
             raise NoTracesError(str(error)) from None
         return sorted(found.values(), key=lambda trace: trace.start_ns, reverse=True)[:limit]

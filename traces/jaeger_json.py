@@ -1,6 +1,7 @@
 """Traces in Jaeger's JSON and in OTLP's, read into and written from `model.Trace`. The client's side of the formats."""
 
 import base64
+import math
 from collections.abc import Iterable, Mapping
 from typing import Any
 
@@ -12,6 +13,8 @@ from traces.otlp import KIND_NAMES, STATUS_ERROR, plain_pairs, service_of
 from traces.otlp_json import request_of
 
 _JAEGER_TYPES = {str: "string", bool: "bool", int: "int64", float: "float64"}
+# JSON has no numbers for them; OTLP's JSON spells them so, and `float` reads it.
+_NO_NUMBERS = {math.inf: "Infinity", -math.inf: "-Infinity"}
 # What Jaeger makes of OTLP's fields; read back into the fields they came from.
 _FIELD_TAGS = frozenset(
     ("span.kind", "otel.status_code", "otel.status_description", "error", "otel.scope.name", "otel.scope.version")
@@ -110,7 +113,7 @@ def traces_of_otlp(document: Any) -> list[Trace]:
     """The traces of an OTLP document, in the order of their first spans."""
     try:
         request = request_of(document)
-    except MalformedError as error:
+    except (MalformedError, UnicodeEncodeError) as error:
         raise TraceFormatError(f"the document is no OTLP JSON: {error}") from None
     spans: dict[str, list[Span]] = {}
     for resource_spans in request.resource_spans:
@@ -121,6 +124,20 @@ def traces_of_otlp(document: Any) -> list[Trace]:
                 made = _span_of_otlp(span, service, resource, scope_spans.scope.name)
                 spans.setdefault(made.trace_id, []).append(made)
     return [Trace(trace_id, group) for trace_id, group in spans.items()]
+
+
+def otlp_by_trace(document: Any) -> dict[str, dict[str, Any]]:
+    """The same as a document for each trace id, to read what can be read where one trace is damaged."""
+    parts: dict[str, list[dict[str, Any]]] = {}
+    try:
+        for resource_spans in document["resourceSpans"]:
+            for scope_spans in resource_spans["scopeSpans"]:
+                for span in scope_spans["spans"]:
+                    one = {**resource_spans, "scopeSpans": [{**scope_spans, "spans": [span]}]}
+                    parts.setdefault(str(span.get("traceId")), []).append(one)
+    except (KeyError, TypeError, AttributeError) as error:
+        raise TraceFormatError(f"the document is no OTLP JSON: {error!r}") from None
+    return {trace_id: {"resourceSpans": part} for trace_id, part in parts.items()}
 
 
 def _span_of_otlp(given: Any, service: str, resource: dict[str, Any], scope: str) -> Span:
@@ -200,6 +217,8 @@ def _jaeger_tags(given: Mapping[str, Any] | Iterable[Any]) -> list[dict[str, Any
 
 def _jaeger_tag(key: str, value: Any) -> dict[str, Any]:
     kind = _JAEGER_TYPES.get(type(value))
+    if isinstance(value, float) and not math.isfinite(value):
+        return {"key": key, "type": kind, "value": _NO_NUMBERS.get(value, "NaN")}
     if kind is not None:
         return {"key": key, "type": kind, "value": value}
     if isinstance(value, bytes):

@@ -181,7 +181,8 @@ class Trace:
         return critical_path.of(self.root, self.children) if self.spans else []
 
     def to_dataframe(self) -> "pd.DataFrame":
-        """One row a span, in the trace's order; attributes as columns of their own."""
+        """One row a span, in the trace's order; attributes as columns of their own. One that is called as a column of
+        the trace, such as `name`, is `attribute.name`."""
         import pandas as pd
 
         on_path: Counter[str] = Counter()
@@ -202,17 +203,18 @@ class Trace:
                 "depth": self.depth(span),
                 "error": span.error,
                 "status": span.status,
-                **span.attributes,
             }
             for span in self.spans
         ]
+        for row, span in zip(rows, self.spans, strict=True):
+            row.update(_attribute_columns(span.attributes, frozenset(row)))
         return pd.DataFrame(rows)
 
     def to_json(self) -> str:
         """Jaeger's format: what its UI downloads and takes as an upload."""
         from traces import jaeger_json
 
-        return json.dumps({"data": [jaeger_json.trace_document(self)]}, ensure_ascii=False)
+        return json.dumps({"data": [jaeger_json.trace_document(self)]}, ensure_ascii=False, allow_nan=False)
 
     @classmethod
     def from_json(cls, text: str | bytes) -> "Trace":
@@ -223,6 +225,16 @@ class Trace:
         if len(found) != 1:
             raise TraceFormatError(f"the document holds {len(found)} traces; one is needed")
         return found[0]
+
+
+def _attribute_columns(attributes: Mapping[str, Any], taken: frozenset[str]) -> dict[str, Any]:
+    columns = {}
+    for key, value in attributes.items():
+        column = f"attribute.{key}" if key in taken else key
+        while column != key and column in attributes:
+            column = f"attribute.{column}"
+        columns[column] = value
+    return columns
 
 
 def _tree(spans: dict[str, Span]) -> tuple[dict[str | None, list[str]], tuple[Span, ...]]:

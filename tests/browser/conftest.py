@@ -114,6 +114,7 @@ class TraceServer:
     def __init__(self) -> None:
         self.traces: list[dict[str, Any]] = []
         self.broken = False
+        self.stats: dict[str, int] | None = None  # a Jaeger has none
         owner = self
 
         class Handler(BaseHTTPRequestHandler):
@@ -150,6 +151,8 @@ class TraceServer:
             return HTTPStatus.INTERNAL_SERVER_ERROR, {"data": None, "errors": [{"code": 500, "msg": "store is locked"}]}
         parts = path.strip("/").split("/")
         names = {process["serviceName"] for trace in self.traces for process in trace["processes"].values()}
+        if parts == ["api", "stats"] and self.stats is not None:
+            return HTTPStatus.OK, self.stats
         if parts == ["api", "services"]:
             return HTTPStatus.OK, {"data": sorted(names)}
         if parts[:2] == ["api", "services"]:

@@ -11,11 +11,16 @@ import pytest
 from playwright.sync_api import expect
 from sample_traces import PRODUCE, large_trace, otlp, produce_trace, skewed_trace, span, tag, trace
 
+from lab.widgets.trace_viewer import TraceViewer
+from traces import jaeger_json
 from traces.viewer import static_html
 
 NAMES = [row[0] for row in PRODUCE]
 # Rows in the document for a trace of any length: those that fit the window, and a margin for scrolling.
 ROW_BOUND = 80
+
+# The ends of the shown time range, for scripts in the page.
+HANDLES = "document.querySelectorAll('.rtv-map-handle')"
 
 NewPage = Callable[..., Any]
 Keep = Callable[[Any, str], None]
@@ -134,6 +139,155 @@ def test_the_keyboard_walks_folds_and_opens_the_tree(show: Any, keep: Keep) -> N
     keep(page, "help")
     page.keyboard.press("Escape")
     assert not page.get_by_role("dialog").is_visible()
+
+
+def name_of_selected(page: Any) -> str:
+    return str(page.locator(".rtv-sel .rtv-op").inner_text())
+
+
+def test_links_are_in_the_detail_and_lead_to_other_traces_and_spans(show: Any, keep: Keep) -> None:
+    first, second = produce_trace(1), produce_trace(2)
+    connect, request = first["spans"][:2]
+    target = second["spans"][4]
+    within = {"refType": "FOLLOWS_FROM", "traceID": first["traceID"], "spanID": first["spans"][5]["spanID"]}
+    beyond = {"refType": "FOLLOWS_FROM", "traceID": second["traceID"], "spanID": target["spanID"]}
+    request["references"] += [within, beyond]
+    page = show([first, second], trace_id=first["traceID"])
+    row(page, "gateway.kafka.connect").click()
+    links = page.locator(".rtv-detail .rtv-section", has_text="Links")
+    assert links.locator("summary").inner_text().split() == ["Links", "1"]
+    assert links.locator(".rtv-tag").inner_text() == "follows from"
+    nowhere = connect["references"][0]
+    links.get_by_role("button", name=f"trace {nowhere['traceID']} span {nowhere['spanID']}").click()
+    page.get_by_text(f"Trace {nowhere['traceID']} is not among the traces shown here.").wait_for()
+    row(page, "gateway.kafka.request").click()
+    assert links.locator(".rtv-link").count() == 2
+    keep(page, "links")
+    links.get_by_role("button", name=f"span {within['spanID']}").click()
+    assert page.locator(".rtv-detail h3").inner_text() == name_of_selected(page) == "kafkaop.ack"
+    assert links.locator("summary").inner_text().split() == ["Links", "0"]
+    row(page, "gateway.kafka.request").click()
+    links.get_by_role("button", name=f"trace {beyond['traceID']}").click()
+    page.locator(".rtv-trace-id", has_text=second["traceID"]).wait_for()
+    assert page.locator(".rtv-detail h3").inner_text() == name_of_selected(page) == "broker.produce.store"
+
+
+def test_a_link_is_followed_to_a_trace_that_only_the_store_has(new_page: NewPage, server: Any) -> None:
+    linking, linked = produce_trace(1), produce_trace(2)
+    linking["spans"][0]["references"] = [
+        {"refType": "FOLLOWS_FROM", "traceID": linked["traceID"], "spanID": linked["spans"][0]["spanID"]}
+    ]
+    server.traces = [linking, linked]
+    page = new_page()
+    page.goto(f"{server.url}/#/trace/{linking['traceID']}?span={linking['spans'][0]['spanID']}")
+    page.get_by_role("button", name=f"trace {linked['traceID']}").click()
+    page.locator(".rtv-trace-id", has_text=linked["traceID"]).wait_for()
+    assert page.url.endswith(f"#/trace/{linked['traceID']}?span={linked['spans'][0]['spanID']}")
+    page.go_back()
+    page.locator(".rtv-trace-id", has_text=linking["traceID"]).wait_for()
+
+
+def test_the_keys_of_a_trace_do_what_the_help_says(show: Any) -> None:
+    page = show(produce_trace())
+    press = page.keyboard.press
+    page.get_by_role("tree").focus()
+    for _ in range(5):
+        press("ArrowDown")
+    assert name_of_selected(page) == "broker.produce.store"
+    press("z")
+    # 640 to 1,430 of 2,180 us, and a twentieth of its length on either side.
+    assert range_of(page) == pytest.approx((27.5, 67.4), abs=0.2)
+    press("Shift+ArrowRight")
+    assert range_of(page) == pytest.approx((35.5, 75.4), abs=0.2)
+    press("Shift+ArrowLeft")
+    press("Shift+ArrowLeft")
+    assert range_of(page) == pytest.approx((19.5, 59.4), abs=0.2)
+    assert name_of_selected(page) == "broker.produce.store", "the arrows with Shift move the range only"
+    press("0")
+    assert range_of(page) == (0, 100)
+    press("c")
+    assert page.locator(".rtv-crit").count() == 0
+    press("c")
+    assert page.locator(".rtv-crit").count() > 0
+    press("/")
+    page.keyboard.type("kafkaop.ack")
+    page.get_by_role("tree").focus()
+    walked = []
+    for key in ("n", "n", "n", "Shift+N"):
+        press(key)
+        walked.append(name_of_selected(page))
+    assert walked == ["kafkaop.ack", "kafkaop.ack_received", "kafkaop.ack", "kafkaop.ack_received"]
+    press("s")
+    page.get_by_role("columnheader", name="Self").wait_for()
+    press("s")
+    assert page.get_by_role("tree").is_visible()
+    press("Enter")
+    assert page.locator(".rtv-detail h3").inner_text() == "kafkaop.ack_received"
+
+
+def test_ctrl_and_the_wheel_zoom_at_the_pointer(show: Any) -> None:
+    page = show(produce_trace())
+    axis = page.locator(".rtv-axis").bounding_box()
+    tree = page.get_by_role("tree").bounding_box()
+    page.mouse.move(axis["x"] + axis["width"] * 0.25, tree["y"] + 40)
+    page.keyboard.down("Control")
+    for _ in range(3):
+        page.mouse.wheel(0, -100)
+    page.keyboard.up("Control")
+    shown = 100 * 0.8**3
+    # What is under the pointer stays there.
+    expect(page.locator(".rtv-map-handle").nth(0)).not_to_have_attribute("aria-valuenow", "0")
+    page.wait_for_function(f"() => {HANDLES}[1].ariaValueNow - {HANDLES}[0].ariaValueNow < {shown + 0.2}")
+    assert range_of(page) == pytest.approx((25 - shown * 0.25, 25 + shown * 0.75), abs=0.3)
+    page.mouse.wheel(0, 100)
+    assert range_of(page)[1] - range_of(page)[0] == pytest.approx(shown, abs=0.2), "the wheel alone scrolls"
+
+
+@pytest.mark.parametrize("place", ["trace", "list", "compare"])
+def test_keys_that_work_anywhere_export_import_and_change_the_theme(show: Any, place: str) -> None:
+    page = show([produce_trace(1), produce_trace(2)], mode=place)
+    page.locator("[role=tree], [role=listbox]").first.focus()
+    before = page.locator(".rtv").get_attribute("data-theme")
+    page.keyboard.press("t")
+    assert page.locator(".rtv").get_attribute("data-theme") != before
+    chosen = "e => e.addEventListener('click', event => { event.preventDefault(); e.dataset.opened = 'yes'; })"
+    page.locator("input[type=file]").evaluate(chosen)
+    page.keyboard.press("i")
+    assert page.locator("input[type=file]").get_attribute("data-opened") == "yes"
+    with page.expect_download() as caught:
+        page.keyboard.press("x")
+    saved = json.loads(Path(caught.value.path()).read_text())["data"]
+    assert len(saved) == (1 if place == "trace" else 2)
+    page.keyboard.press("?")
+    assert page.get_by_role("dialog").is_visible()
+
+
+def test_the_keys_of_the_list_and_the_comparison_do_what_the_help_says(new_page: NewPage, server: Any) -> None:
+    server.traces = [produce_trace(i) for i in range(1, 4)]
+    page = new_page()
+    page.goto(server.url)
+    expect(page.locator(".rtv-card")).to_have_count(3)
+    server.traces.append(produce_trace(4))
+    page.keyboard.press("r")
+    expect(page.locator(".rtv-card")).to_have_count(4)
+    page.keyboard.press("s")
+    page.get_by_role("columnheader", name="Self").wait_for()
+    page.keyboard.press("s")
+    for key in ("m", "ArrowDown", "m"):
+        page.keyboard.press(key)
+    assert [box.is_checked() for box in page.locator(".rtv-card input").all()] == [True, True, False, False]
+    page.keyboard.press("m")
+    page.keyboard.press("m")
+    page.keyboard.press("d")
+    page.get_by_role("tree", name="Both traces").wait_for()
+    sides = [page.get_by_label(f"Trace {side}") for side in "AB"]
+    first, second = (side.input_value() for side in sides)
+    page.keyboard.press("w")
+    assert [side.input_value() for side in sides] == [second, first] != [first, second]
+    page.keyboard.press("s")
+    page.get_by_role("table", name="Differences per hop").wait_for()
+    page.keyboard.press("s")
+    page.get_by_role("tree", name="Both traces").wait_for()
 
 
 def test_find_marks_and_walks_the_matches(show: Any, keep: Keep) -> None:
@@ -358,22 +512,29 @@ def test_nothing_in_a_trace_runs_or_becomes_markup(show: Any, new_page: NewPage,
     assert page.locator(".rtv img, .rtv script, .rtv a[href^=javascript]").count() == 0
 
 
+# Idle and scrolling in turns: what else the machine does is in both.
 FRAMES = """async () => {
   const tree = document.querySelector('[role=tree]');
-  const frames = [];
   let most = 0;
-  let last = performance.now();
-  for (let step = 0; step < 120; step += 1) {
-    tree.scrollTop += 1700;
-    await new Promise(requestAnimationFrame);
-    const now = performance.now();
-    frames.push(now - last);
-    last = now;
-    most = Math.max(most, tree.querySelectorAll('[role=treeitem]').length);
+  const frames = {idle: [], scrolling: []};
+  const next = () => new Promise(requestAnimationFrame);
+  for (let turn = 0; turn < 12; turn += 1) {
+    const [kind, step] = turn % 2 ? ['scrolling', 1700] : ['idle', 0];
+    let last = await next();
+    for (let frame = 0; frame < 20; frame += 1) {
+      tree.scrollTop += step;
+      const now = await next();
+      frames[kind].push(now - last);
+      last = now;
+      most = Math.max(most, tree.querySelectorAll('[role=treeitem]').length);
+    }
   }
-  frames.sort((a, b) => a - b);
-  return {most, top: tree.scrollTop, median: frames[60], p95: frames[114], worst: frames[119]};
+  const sorted = (list) => list.toSorted((a, b) => a - b);
+  const [idle, scrolling] = [sorted(frames.idle), sorted(frames.scrolling)];
+  return {most, top: tree.scrollTop, idle: idle[60], median: scrolling[60], p95: scrolling[114], worst: scrolling[119]};
 }"""
+# Scrolling that draws only what is seen keeps up with the screen, on a busy machine too; what walks all spans does not.
+FRAME_BOUND = 3
 
 
 def test_ten_thousand_spans_scroll_with_a_bounded_document(show: Any, keep: Keep, output: Path) -> None:
@@ -384,6 +545,7 @@ def test_ten_thousand_spans_scroll_with_a_bounded_document(show: Any, keep: Keep
     (output / "frames-ms.json").write_text(json.dumps(result))
     assert result["top"] > 100_000
     assert 10 < result["most"] <= ROW_BOUND
+    assert result["median"] < FRAME_BOUND * result["idle"], result
     keep(page, "scrolled")
     page.get_by_role("searchbox").fill("index=9999")
     page.keyboard.press("Enter")
@@ -535,6 +697,30 @@ def test_the_collectors_page_explains_an_empty_a_failing_and_a_dead_store(
     keep(page, "dead")
 
 
+def test_spans_that_never_came_are_said_above_the_list(new_page: NewPage, server: Any, keep: Keep) -> None:
+    page = new_page()
+    page.goto(server.url)
+    page.get_by_text("No traces yet").wait_for()
+    notices = page.locator(".rtv-results .rtv-notice")
+    server.stats = {"spans": 0, "dropped": 1, "rejected": 0}
+    page.get_by_role("button", name="Refresh").click()
+    page.get_by_text("1 span was dropped by recorders").wait_for()
+    assert notices.count() == 1
+    server.traces = [produce_trace(i) for i in range(1, 13)]
+    server.stats = {"spans": 84, "dropped": 12_345, "rejected": 3}
+    page.keyboard.press("r")
+    page.get_by_text("12,345 spans were dropped by recorders").wait_for()
+    assert "3 spans were rejected" in notices.nth(1).inner_text()
+    assert page.locator(".rtv-card").first.is_visible()
+    keep(page, "list")
+    page.locator(".rtv-card").first.click()
+    page.get_by_role("button", name="All traces").click()
+    page.get_by_text("12,345 spans were dropped by recorders").wait_for()
+    server.stats = {"spans": 84, "dropped": 0, "rejected": 0}
+    page.get_by_role("button", name="Search").click()
+    expect(notices).to_have_count(0)
+
+
 WIDGET = """async (traces) => {
   const widget = (await import('/viewer/viewer.js')).default;
   window.models = ['a', 'b'].map((id) => {
@@ -578,6 +764,27 @@ def test_the_widget_writes_the_selected_span_and_follows_its_traits(new_page: Ne
         "e => JSON.stringify([...getComputedStyle(e)].map(n => getComputedStyle(e)[n]))"
     )
     assert after == before, "the viewer's styles stay inside it"
+
+
+def test_the_form_of_an_exported_notebook_draws_the_waterfall_in_its_sandbox(
+    new_page: NewPage, tmp_path: Path, keep: Keep
+) -> None:
+    bundle = TraceViewer([jaeger_json.trace_of(produce_trace())])._repr_mimebundle_()
+    exported = tmp_path / "exported.html"
+    exported.write_text(f"<!doctype html><title>notebook</title>{bundle[0]['text/html']}", "utf-8")
+    page = new_page(offline=True)
+    page.goto(exported.as_uri())
+    [frame] = page.frames[1:]
+    frame.wait_for_selector("[role=treeitem]")
+    assert frame.evaluate("window.origin") == "null", "what a trace holds is apart from the notebook"
+    assert frame.locator(".rtv-op").all_inner_texts() == NAMES
+    bars = [bar.bounding_box() for bar in frame.locator(".rtv-bar").all()]
+    assert len(bars) == len(NAMES)
+    assert all(bar["width"] > 1 and bar["height"] > 1 for bar in bars)
+    assert bars[0]["x"] < bars[2]["x"] < bars[4]["x"] < bars[6]["x"], "each hop begins after the one above it"
+    frame.locator("[role=treeitem]", has_text="broker.produce.store").click()
+    assert frame.locator(".rtv-detail h3").inner_text() == "broker.produce.store"
+    keep(page, "open")
 
 
 def test_every_style_rule_is_scoped(show: Any) -> None:

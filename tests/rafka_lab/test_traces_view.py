@@ -1,5 +1,7 @@
 """The traces of a lab: of a record, the last one, those that fit, two side by side."""
 
+import time
+
 import pytest
 
 from rafka_lab import Lab
@@ -7,6 +9,9 @@ from rafka_lab.errors import NoTracesError
 from rafka_lab.frames import jaeger_frame, proxied
 from rafka_lab.traces_view import Traces
 from traces import names
+
+API_VERSIONS = 18
+PATIENCE = 30.0
 
 
 def test_a_record_leads_to_its_trace_and_back(shared_lab: Lab, topic: str) -> None:
@@ -50,8 +55,9 @@ def test_what_has_no_trace_is_said(shared_lab: Lab, monkeypatch: pytest.MonkeyPa
     assert not Traces("").available
     with pytest.raises(NoTracesError, match="JAEGER_URL"):
         Traces("").last()
-    with pytest.raises(NoTracesError, match="no Jaeger API answers"):
-        Traces("http://127.0.0.1:1").last(wait=0)
+    for ask in (Traces("http://127.0.0.1:1").last, lambda wait: Traces("http://127.0.0.1:1").get("ab" * 16, wait)):
+        with pytest.raises(NoTracesError, match="no Jaeger API answers"):
+            ask(wait=0)
 
 
 def test_the_viewer_is_framed_and_a_real_jaeger_too(shared_lab: Lab, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -70,3 +76,24 @@ def test_a_remote_notebook_goes_through_its_own_server(monkeypatch: pytest.Monke
     monkeypatch.delenv("JUPYTERHUB_SERVICE_PREFIX")
     monkeypatch.setenv("RAFKA_LAB_PROXY", "1")
     assert proxied("http://127.0.0.1:5000/") == "/proxy/5000"
+
+
+def test_a_request_that_the_gateway_answers_itself_is_not_waited_for(shared_lab: Lab, topic: str) -> None:
+    shared_lab.traces.of(shared_lab.produce(topic, "x", linger_ms=0).iloc[0])
+    local = shared_lab.traces.find(tags={names.KAFKA_API_KEY: API_VERSIONS})[0]
+    began = time.monotonic()
+    whole = shared_lab.traces.get(local.trace_id, PATIENCE)
+    assert time.monotonic() - began < PATIENCE / 2
+    whole.assert_chain(names.LOCAL_CHAIN)
+
+
+def test_what_shows_the_traces_says_how_many_spans_were_lost() -> None:
+    with Lab(environment={"OTEL_BSP_MAX_QUEUE_SIZE": "1", "OTEL_BSP_MAX_EXPORT_BATCH_SIZE": "1"}) as lab:
+        assert "dropped" not in repr(lab.traces)
+        lab.produce("t", [str(number) for number in range(200)], linger_ms=0)
+        end = time.monotonic() + PATIENCE
+        while "spans dropped by recorders: " not in repr(lab.traces):
+            assert time.monotonic() < end, repr(lab.traces)
+            time.sleep(0.1)
+        url = lab.traces_url
+    assert "no Jaeger API answers" in repr(Traces(url))

@@ -14,18 +14,21 @@ import psutil
 import pytest
 from confluent_kafka import Producer
 
+from rafka_lab.traces_view import Traces
+from traces import names
+
 ROOT = Path(__file__).parents[2]
 PATIENCE = 30.0
 
 
-def up(*arguments: str) -> "subprocess.Popen[str]":
+def up(*arguments: str, **environment: str) -> "subprocess.Popen[str]":
     program = "import sys; from lab.command import main; sys.exit(main())"
     return subprocess.Popen(
         [sys.executable, "-c", program, "up", *arguments],
         stdout=subprocess.PIPE,
         stderr=subprocess.PIPE,
         text=True,
-        env=os.environ | {"PYTHONPATH": str(ROOT)},
+        env=os.environ | {"PYTHONPATH": str(ROOT)} | environment,
     )
 
 
@@ -49,7 +52,7 @@ def ready(process: "subprocess.Popen[str]") -> Any:
 def test_json_is_one_line_and_a_signal_ends_all_nodes(tmp_path: Path, number: signal.Signals) -> None:
     process = up("--json", "--port", "0", "--brokers", "2", "--data", str(tmp_path / "data"))
     said = ready(process)
-    assert set(said) >= {"bootstrap", "data", "nodes"}
+    assert set(said) >= {"bootstrap", "data", "nodes", "traces"}
     assert said["data"] == str(tmp_path / "data")
     assert [(node["name"], node["role"]) for node in said["nodes"]] == [
         ("broker-0", "broker"),
@@ -63,6 +66,7 @@ def test_json_is_one_line_and_a_signal_ends_all_nodes(tmp_path: Path, number: si
     producer = Producer({"bootstrap.servers": said["bootstrap"], "log_level": 0})
     producer.produce("t", b"x")
     assert producer.flush(PATIENCE) == 0
+    assert Traces(said["traces"]).last("produce").find(names.PRODUCE_STORE)
     process.send_signal(number)
     out, errors = process.communicate(timeout=PATIENCE)
     assert (process.returncode, out, errors) == (0, "", "")
@@ -77,6 +81,16 @@ def test_without_json_a_person_can_read_it() -> None:
     process.communicate(timeout=PATIENCE)
     assert lines[0].startswith("bootstrap 127.0.0.1:")
     assert any(line.startswith("broker-0 ") for line in lines)
+
+
+def test_spans_that_a_variable_sends_elsewhere_are_a_warning_on_stderr() -> None:
+    process = up("--json", "--port", "0", OTEL_EXPORTER_OTLP_ENDPOINT="http://127.0.0.1:9")
+    ready(process)
+    process.send_signal(signal.SIGINT)
+    out, errors = process.communicate(timeout=PATIENCE)
+    assert (process.returncode, out, errors.count("\n")) == (0, "", 1)
+    assert errors.startswith("rafka-lab: warning: spans go to http://127.0.0.1:9/v1/traces")
+    assert "OTEL_EXPORTER_OTLP_ENDPOINT" in errors
 
 
 def test_what_keeps_it_from_starting_is_one_sentence(tmp_path: Path) -> None:

@@ -1,7 +1,9 @@
 """`Trace` and `Span`: trees of whole and of damaged traces, chains, critical paths, formats."""
 
 import json
+import math
 import pickle
+from dataclasses import replace
 
 import pytest
 from hypothesis import given
@@ -183,6 +185,15 @@ def test_jaegers_json_keeps_all_of_a_span() -> None:
     assert Trace.from_json(Trace(TRACE_ID, [full_span()]).to_json()).spans == (full_span(),)
 
 
+@pytest.mark.parametrize("number", [math.nan, math.inf, -math.inf])
+def test_numbers_that_json_has_not_survive_it(number: float) -> None:
+    odd = replace(full_span(), attributes={"real": number, "many": [1.0, number]}, resource={"service.name": "node"})
+    text = Trace(TRACE_ID, [replace(odd, events=(Event(6000, "e", {"k": number}),))]).to_json()
+    json.loads(text, parse_constant=pytest.fail)
+    [again] = Trace.from_json(text).spans
+    assert str(again.attributes["real"]) == str(again.events[0].attributes["k"]) == str(number)
+
+
 def test_jaegers_json_is_what_its_ui_takes() -> None:
     document = json.loads(Trace(TRACE_ID, [full_span()]).to_json())["data"][0]
     (given_span,) = document["spans"]
@@ -222,6 +233,16 @@ def test_a_dataframe_has_a_row_a_span_and_a_column_an_attribute() -> None:
     assert frame["count"].dropna().tolist() == [3]
     assert frame["critical_ms"].sum() == pytest.approx(0.1)
     assert Trace(TRACE_ID, []).to_dataframe().empty
+
+
+def test_an_attribute_called_as_a_column_of_the_trace_has_a_column_of_its_own() -> None:
+    named = replace(
+        full_span(), attributes={"name": "bob", "status": 7, "kind": 1, "attribute.kind": 2, "attribute.attribute.x": 3}
+    )
+    row = Trace(TRACE_ID, [named]).to_dataframe().iloc[0]
+    assert (row["name"], row["status"], row["kind"]) == ("work", "broken", "client")
+    assert (row["attribute.name"], row["attribute.status"]) == ("bob", 7)
+    assert (row["attribute.attribute.kind"], row["attribute.kind"], row["attribute.attribute.x"]) == (1, 2, 3)
 
 
 def test_errors_survive_pickling() -> None:

@@ -552,6 +552,7 @@ const signed = (us) => (us > 0 ? `+${duration(us)}` : duration(us));
 const percent = (part) =>
   part > 0 && part < 0.001 ? "< 0.1 %" : `${(part * 100).toFixed(part > 0 && part < 0.1 ? 1 : 0)} %`;
 const plural = (count, noun) => `${count.toLocaleString("en")} ${noun}${count === 1 ? "" : "s"}`;
+const were = (count) => (count === 1 ? "was" : "were");
 const shortId = (id) => id.slice(0, 8);
 const headline = (trace) => trace.subject || trace.root?.op || "empty trace";
 
@@ -1902,7 +1903,6 @@ class TraceView extends View {
     const anywhere = {
       "/": () => this.findBox.focus(),
       s: () => this.showTab(onTree ? "statistics" : "timeline"),
-      x: () => this.viewer.exportTraces([this.trace]),
       b: () => this.viewer.showList(),
       Escape: () => (this.detail.hidden ? this.viewer.showList() : this.closeDetail()),
     };
@@ -2212,6 +2212,8 @@ class ListView extends View {
     );
     this.compareButton = button("Compare", {symbol: "compare", onclick: () => this.viewer.compareMarked()});
     this.panel = h("div", {class: "panel"});
+    this.notes = h("div", {class: "notes", role: "status"});
+    this.buildNotes();
     this.element = h(
       "section",
       {class: "list-view", "aria-label": "Traces"},
@@ -2228,9 +2230,30 @@ class ListView extends View {
           this.compareButton,
           this.sort,
         ),
+        this.notes,
         this.panel,
       ),
     );
+  }
+
+  /** What is not in the list, and nobody would miss: spans that never came to the store. */
+  buildNotes() {
+    const {dropped, rejected} = this.viewer.losses;
+    const note = (count, text) =>
+      count > 0 &&
+      h("div", {class: "notice notice-warn"}, icon("warn"), h("span", null, `${plural(count, "span")} ${text}`));
+    const notes = [
+      note(
+        dropped,
+        `${were(dropped)} dropped by recorders: traces may lack them, or be missing. ` +
+          "A node made more than it could send; its log says when.",
+      ),
+      note(
+        rejected,
+        `${were(rejected)} rejected by the collector, as not valid: traces may lack them. Their sender was told why.`,
+      ),
+    ];
+    this.notes.replaceChildren(...notes.filter(Boolean));
   }
 
   /** The names that the form offers: from the store's API, or from the traces at hand. */
@@ -2495,7 +2518,6 @@ class ListView extends View {
       " ": () => trace && this.viewer.mark(trace.id),
       m: () => trace && this.viewer.mark(trace.id),
       d: () => this.viewer.compareMarked(),
-      x: () => this.viewer.exportTraces(this.shown),
     };
     if (event.key === "Enter" && trace && event.target === this.rows.element) {
       this.viewer.showTrace(trace.id);
@@ -2780,6 +2802,8 @@ class CompareView extends View {
 // ---- the store's API -----------------------------------------------------------------------------------------------
 
 /** Jaeger's query API v1. Every failure becomes a TraceError that says what to do next. */
+const NO_LOSSES = {dropped: 0, rejected: 0};
+
 class Api {
   constructor(base) {
     this.base = base.replace(/\/+$/, "");
@@ -2820,6 +2844,17 @@ class Api {
 
   services() {
     return this.get("/api/services");
+  }
+
+  /** How many spans never came to the store, as far as it knows; a Jaeger has no such counts. */
+  async losses() {
+    try {
+      const response = await fetch(`${this.base}/api/stats`, {headers: {accept: "application/json"}});
+      const {dropped = 0, rejected = 0} = response.ok ? await response.json() : {};
+      return {dropped, rejected};
+    } catch {
+      return NO_LOSSES;
+    }
   }
 
   operations(service) {
@@ -2925,6 +2960,7 @@ class Viewer {
       sort: "recent",
       busy: false,
       problem: null,
+      losses: NO_LOSSES,
       view: null,
       route: 0,
     });
@@ -3325,6 +3361,7 @@ class Viewer {
     if (!this.api) return;
     await this.loadServices();
     if (!this.problem && this.services.length) await this.runSearch();
+    else await this.countLosses();
   }
 
   async runSearch() {
@@ -3337,6 +3374,12 @@ class Viewer {
       this.traces.clear();
       this.addTraces(raws);
     });
+    await this.countLosses();
+  }
+
+  async countLosses() {
+    this.losses = await this.api.losses();
+    if (this.view instanceof ListView) this.view.buildNotes();
   }
 
   async attempt(work) {
@@ -3480,10 +3523,24 @@ class Viewer {
       if (event.key === "Escape") event.target.blur();
       return;
     }
-    const own = {"?": () => this.help.showModal(), t: () => this.toggleTheme(), i: () => this.pickFile()};
+    const own = {
+      "?": () => this.help.showModal(),
+      t: () => this.toggleTheme(),
+      i: () => this.pickFile(),
+      x: () => this.exportShown(),
+    };
     if (own[event.key]) own[event.key]();
     else if (!this.view?.key(event)) return;
+    else this.keepFocus();
     event.preventDefault();
+  }
+
+  /** A key that takes the focused element out of the page, such as "s", must not take the other keys with it. */
+  keepFocus() {
+    const focused = document.activeElement;
+    if (focused !== this.element && this.element.contains(focused)) return;
+    this.element.focus({preventScroll: true});
+    this.view.focus?.(); // without effect while its rows are not shown
   }
 
   destroy() {

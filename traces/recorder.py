@@ -91,7 +91,7 @@ class RecordedSpan(Span):
         self.scope = scope  # spans of one scope travel together
         self._shape = shape
         self._trace_id = trace_id
-        self._span_id = _spare_ids.pop() if _spare_ids else _new_id()
+        self._span_id = _new_id()
         self._parent_id = parent_id
         self._start = start
         if own is not None:
@@ -224,14 +224,10 @@ class RecordedSpan(Span):
             parent = protobuf.trace_state(self._trace_state.to_header()) + parent
         own, tail = self._own_and_tail()
         messages = [protobuf.short_span(trace_id, span_id, parent, shape, self._start, self._end, own, tail)]
-        if self._points:
-            parent = _PARENT + span_id
-            for shape, at, attributes in self._points:
-                own, tail = (
-                    protobuf.own_attributes(attributes),
-                    shape.tails.get(_LOCAL_FLAGS) or _tail(shape, _LOCAL_FLAGS),
-                )
-                messages.append(protobuf.short_span(trace_id, _new_id(), parent, shape, at, at, own, tail))
+        for shape, at, attributes in self._points:
+            own = protobuf.own_attributes(attributes)
+            tail = shape.tails.get(_LOCAL_FLAGS) or _tail(shape, _LOCAL_FLAGS)
+            messages.append(protobuf.short_span(trace_id, _new_id(), _PARENT + span_id, shape, at, at, own, tail))
         return messages
 
     def _own_and_tail(self) -> tuple[bytes, bytes]:

@@ -2250,7 +2250,7 @@ class ListView extends View {
       ),
       note(
         rejected,
-        `${were(rejected)} rejected by the collector, as not valid: traces may lack them. Their sender was told why.`,
+        `${were(rejected)} rejected by the collector, as not valid: traces may lack them. Its log or their sender says why.`,
       ),
     ];
     this.notes.replaceChildren(...notes.filter(Boolean));
@@ -2801,9 +2801,9 @@ class CompareView extends View {
 
 // ---- the store's API -----------------------------------------------------------------------------------------------
 
-/** Jaeger's query API v1. Every failure becomes a TraceError that says what to do next. */
 const NO_LOSSES = {dropped: 0, rejected: 0};
 
+/** Jaeger's query API v1. Every failure becomes a TraceError that says what to do next. */
 class Api {
   constructor(base) {
     this.base = base.replace(/\/+$/, "");

@@ -18,7 +18,7 @@ TOPIC = "traced"
 # Longer than a node keeps spans before it sends them.
 DRAIN_LOOK = 1.0
 # A round is short, and so a pair of rounds is over before the machine has changed; many pairs make the median.
-QUICK_PAIRS, FULL_PAIRS = 5, 20
+QUICK_PAIRS, FULL_PAIRS = 5, 10
 KIB = 1024
 LARGE_SHARE, SMALL_SHARE = 0.9, 0.6
 

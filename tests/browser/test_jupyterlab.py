@@ -225,6 +225,7 @@ def test_the_launchers_tile_shows_the_traces_of_a_lab_in_any_kernel(
     viewer = shown.frame_locator("iframe[title=Traces]")
     expect(viewer.get_by_text("produce tile").first).to_be_visible(timeout=30_000)
     framed = notebook.frame_locator("iframe[title='Trace viewer']").locator(".rtv")
+    choose_theme(notebook, "Light")  # another test may have left it dark
     expect(framed).to_have_attribute("data-theme", "light")
     for page in (launcher, notebook):
         choose_theme(page, "Dark")
@@ -233,6 +234,5 @@ def test_the_launchers_tile_shows_the_traces_of_a_lab_in_any_kernel(
     keep(launcher, "traces")
     keep(notebook, "framed")
 
-    choose_theme(launcher, "Light")  # it is kept for the next test
     jupyter.end_kernels()
     expect(shown.get_by_role("heading")).to_have_text("No lab is running", timeout=30_000)

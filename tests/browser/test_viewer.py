@@ -697,6 +697,14 @@ def test_the_collectors_page_explains_an_empty_a_failing_and_a_dead_store(
     keep(page, "dead")
 
 
+def test_the_first_trace_of_an_empty_store_shows_up_by_itself(new_page: NewPage, server: Any) -> None:
+    page = new_page()
+    page.goto(server.url)
+    page.get_by_text("No traces yet").wait_for()
+    server.traces = [produce_trace(1)]
+    expect(page.locator(".rtv-card")).to_have_count(1, timeout=20_000)
+
+
 def test_spans_that_never_came_are_said_above_the_list(new_page: NewPage, server: Any, keep: Keep) -> None:
     page = new_page()
     page.goto(server.url)

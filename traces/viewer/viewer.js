@@ -2802,6 +2802,7 @@ class CompareView extends View {
 // ---- the store's API -----------------------------------------------------------------------------------------------
 
 const NO_LOSSES = {dropped: 0, rejected: 0};
+const LOOK_AGAIN_MS = 2000;
 
 /** Jaeger's query API v1. Every failure becomes a TraceError that says what to do next. */
 class Api {
@@ -3362,6 +3363,18 @@ class Viewer {
     await this.loadServices();
     if (!this.problem && this.services.length) await this.runSearch();
     else await this.countLosses();
+    this.lookAgain();
+  }
+
+  /** A store without any trace is looked at again by itself: its page is often opened just before the first one. */
+  lookAgain() {
+    clearTimeout(this.lookTimer);
+    if (this.services.length || this.problem || !this.element.isConnected) return;
+    this.lookTimer = setTimeout(async () => {
+      const services = await this.api.services().catch(() => []); // what fails here is said at the next click
+      if (services.length && !this.busy) await this.reload();
+      else this.lookAgain();
+    }, LOOK_AGAIN_MS);
   }
 
   async runSearch() {
@@ -3546,6 +3559,7 @@ class Viewer {
   destroy() {
     this.view?.destroy();
     clearTimeout(this.toastTimer);
+    clearTimeout(this.lookTimer);
     this.cleanups.forEach((clean) => clean());
     this.element.remove();
   }

@@ -1,7 +1,6 @@
 """Traces in Jaeger's JSON and in OTLP's, read into and written from `model.Trace`. The client's side of the formats."""
 
 import base64
-import math
 from collections.abc import Iterable, Mapping
 from typing import Any
 
@@ -9,12 +8,10 @@ import msgspec
 
 from traces.errors import MalformedError, TraceFormatError
 from traces.model import Event, Span, SpanLink, Trace
-from traces.otlp import KIND_NAMES, STATUS_ERROR, plain_pairs, service_of
+from traces.otlp import KIND_NAMES, STATUS_ERROR, number_json, plain_pairs, service_of
 from traces.otlp_json import request_of
 
 _JAEGER_TYPES = {str: "string", bool: "bool", int: "int64", float: "float64"}
-# JSON has no numbers for them; OTLP's JSON spells them so, and `float` reads it.
-_NO_NUMBERS = {math.inf: "Infinity", -math.inf: "-Infinity"}
 # What Jaeger makes of OTLP's fields; read back into the fields they came from.
 _FIELD_TAGS = frozenset(
     ("span.kind", "otel.status_code", "otel.status_description", "error", "otel.scope.name", "otel.scope.version")
@@ -217,8 +214,8 @@ def _jaeger_tags(given: Mapping[str, Any] | Iterable[Any]) -> list[dict[str, Any
 
 def _jaeger_tag(key: str, value: Any) -> dict[str, Any]:
     kind = _JAEGER_TYPES.get(type(value))
-    if isinstance(value, float) and not math.isfinite(value):
-        return {"key": key, "type": kind, "value": _NO_NUMBERS.get(value, "NaN")}
+    if isinstance(value, float):
+        return {"key": key, "type": kind, "value": number_json(value)}
     if kind is not None:
         return {"key": key, "type": kind, "value": value}
     if isinstance(value, bytes):

@@ -141,6 +141,7 @@ def end_produce(
         finish(span, parts[0] if parts else _NO_PARTITION, own)
     except Exception:
         log.exception(LOST)
+        end(span)  # with what it has: a hop must not be missing
 
 
 def end_fetch(
